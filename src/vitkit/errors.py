@@ -1,0 +1,70 @@
+"""Every error that a user of vitkit can meet.
+
+VitkitError                  the root: catch it to catch them all
+├── UsageError               what was asked for cannot be done as asked          (exit code 2)
+│   ├── ConfigError          a setting is wrong, unknown or contradicts another
+│   ├── UnknownNameError     no model, recipe, data set, class … of that name
+│   ├── InputError           images that this model cannot take
+│   ├── DataError            a data set that cannot be read or used
+│   ├── WeightsError         a checkpoint or model folder that does not fit
+│   └── MissingExtraError    an optional dependency is not installed
+└── WorkError                the work itself failed on the way                   (exit code 1)
+
+Each message is one line that says what is wrong, where, and what to do about it.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class VitkitError(Exception):
+    """The root of all errors raised on purpose by vitkit."""
+
+    exit_code = 1
+
+
+class UsageError(VitkitError, ValueError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class UnknownNameError(UsageError):
+    """Says which name is unknown and suggests the nearest ones."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
+        super().__init__(f"unknown {kind} {name!r}{suggest(name, known)}{where and f' ({where})'}")
+
+
+class InputError(UsageError):
+    pass
+
+
+class DataError(UsageError):
+    pass
+
+
+class WeightsError(UsageError):
+    pass
+
+
+class MissingExtraError(UsageError):
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed: pip install 'vitkit[{extra}]'")
+
+
+class WorkError(VitkitError):
+    pass
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The end of a message: the nearest known names, or all of them when they are few, or nothing."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if near:
+        return "; did you mean " + " or ".join(repr(n) for n in near) + "?"
+    if len(names) <= 12:
+        return "; known: " + ", ".join(names)
+    return ""

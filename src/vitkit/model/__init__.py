@@ -1,0 +1,7 @@
+"""The Vision Transformer: batch in, logits out. Read `vit.py` first, then follow its imports."""
+
+from vitkit.model.config import ViTConfig
+from vitkit.model.variants import VARIANTS, find_variants
+from vitkit.model.vit import ViT, create_model
+
+__all__ = ["VARIANTS", "ViT", "ViTConfig", "create_model", "find_variants"]

@@ -1,0 +1,77 @@
+"""Multi-head self-attention (appendix A of the paper, eq. 5–8).
+
+    [q, k, v] = z U_qkv              (5)
+    A = softmax(q kᵀ / √e)           (6)   e is the width of one head, not of the model
+    SA(z) = A v                      (7)
+    MSA(z) = [SA₁(z); …; SAₕ(z)] U   (8)
+
+The forward runs (6) and (7) in one fused kernel that never holds A in memory. `attention_weights` is the plain
+meaning of (6); `Attention.weights` evaluates it on request, for the heads and query rows that were asked for.
+
+Shapes: b batch, h heads, t tokens, d model width, e head width, q query rows.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitkit.model.config import ViTConfig
+from vitkit.model.position import Rotation, rotate
+
+
+def attention_weights(q: Float[Tensor, "b h q e"], k: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h q t"]:
+    """A of eq. 6, in float32 as the fused kernels accumulate it, also where autocast would halve it."""
+    with torch.autocast(q.device.type, enabled=False):
+        scores = q.float() @ k.float().mT / math.sqrt(q.shape[-1])
+        return scores.softmax(dim=-1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        inner = config.heads * config.head_width
+        self.heads, self.head_width = config.heads, config.head_width
+        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias)
+        self.q_norm, self.k_norm = (
+            nn.LayerNorm(config.head_width, eps=config.norm_eps) if config.qk_norm else nn.Identity() for _ in "qk"
+        )
+        self.attention_dropout = config.attention_dropout
+        self.proj = nn.Linear(inner, config.width)
+        self.proj_drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Float[Tensor, "b t d"], turn: Rotation | None = None) -> Float[Tensor, "b t d"]:
+        q, k, v = rearrange(self.qkv(x), "b t (qkv h e) -> qkv b h t e", qkv=3, h=self.heads)
+        q, k = self._place(self.q_norm(q), turn), self._place(self.k_norm(k), turn)
+        dropout = self.attention_dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        return self.proj_drop(self.proj(rearrange(heads, "b h t e -> b t (h e)")))
+
+    def weights(
+        self,
+        x: Float[Tensor, "b t d"],
+        turn: Rotation | None = None,
+        heads: Sequence[int] | None = None,
+        queries: Sequence[int] | None = None,
+    ) -> Float[Tensor, "b h q t"]:
+        """What the forward's kernel used: exact, and only for the heads and query rows asked for."""
+        q, k = rearrange(self._project_qk(x), "b t (qk h e) -> qk b h t e", qk=2, h=self.heads)
+        q, k = self._place(self.q_norm(q), turn), self._place(self.k_norm(k), turn)
+        if heads is not None:
+            q, k = q[:, list(heads)], k[:, list(heads)]
+        if queries is not None:
+            q = q[:, :, list(queries)]
+        return attention_weights(q, k)
+
+    def _project_qk(self, x: Tensor) -> Tensor:
+        """The first two thirds of eq. 5: the map needs no values."""
+        rows = 2 * self.heads * self.head_width
+        return F.linear(x, self.qkv.weight[:rows], None if self.qkv.bias is None else self.qkv.bias[:rows])
+
+    @staticmethod
+    def _place(x: Tensor, turn: Rotation | None) -> Tensor:
+        return x if turn is None else rotate(x, turn)

@@ -1,0 +1,102 @@
+"""The encoder block: attention, then an MLP, each on a normalised input and added back (eq. 2 and 3)."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitkit.model.attention import Attention
+from vitkit.model.config import ViTConfig
+from vitkit.model.position import Rotation
+
+
+class Block(nn.Module):
+    """z' = MSA(LN(z)) + z;  z = MLP(LN(z')) + z'.
+
+    Pre-norm: the residual path z → z is never normalised, so gradients reach the first block undiminished.
+    """
+
+    def __init__(self, config: ViTConfig, drop_path: float = 0.0) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.attn = Attention(config)
+        self.ls1 = _layer_scale(config)
+        self.norm2 = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.mlp = SwiGLU(config) if config.mlp == "swiglu" else MLP(config)
+        self.ls2 = _layer_scale(config)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Float[Tensor, "b t d"], turn: Rotation | None = None) -> Float[Tensor, "b t d"]:
+        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), turn)))
+        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
+        return x
+
+    def attention(
+        self,
+        x: Float[Tensor, "b t d"],
+        turn: Rotation | None = None,
+        heads: Sequence[int] | None = None,
+        queries: Sequence[int] | None = None,
+    ) -> Float[Tensor, "b h q t"]:
+        """The weights with which this block's attention looks at its input."""
+        return self.attn.weights(self.norm1(x), turn, heads, queries)
+
+
+class MLP(nn.Module):
+    """Two linear layers with a GELU between them."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(config.width, config.mlp_width)
+        self.act = nn.GELU(approximate="tanh" if config.mlp == "gelu_tanh" else "none")
+        self.fc2 = nn.Linear(config.mlp_width, config.width)
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
+
+
+class SwiGLU(nn.Module):
+    """The first layer makes twice the width; one half, through SiLU, gates the other (Shazeer 2020; DINOv2)."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(config.width, 2 * config.mlp_width)
+        self.fc2 = nn.Linear(config.mlp_width, config.width)
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        gate, value = self.fc1(x).chunk(2, dim=-1)
+        return self.drop(self.fc2(self.drop(F.silu(gate) * value)))
+
+
+class LayerScale(nn.Module):
+    """A learned factor per channel on what a branch adds (Touvron et al. 2021, CaiT)."""
+
+    def __init__(self, width: int, value: float) -> None:
+        super().__init__()
+        self.value = value
+        self.gamma = nn.Parameter(torch.full((width,), value))
+
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        return x * self.gamma
+
+
+class DropPath(nn.Module):
+    """Stochastic depth (Huang et al. 2016): now and then an image skips the branch; the rest is scaled up to match."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        if not self.training or self.rate == 0:
+            return x
+        keep = x.new_empty(x.shape[0], 1, 1).bernoulli_(1 - self.rate)
+        return x * keep / (1 - self.rate)
+
+
+def _layer_scale(config: ViTConfig) -> nn.Module:
+    return nn.Identity() if config.layer_scale is None else LayerScale(config.width, config.layer_scale)

@@ -1,0 +1,179 @@
+"""`ViTConfig`: every number and choice that makes a Vision Transformer, checked when it is made."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+
+from vitkit.errors import ConfigError, UnknownNameError
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """The defaults are ViT-B/16 at 224 pixels (Dosovitskiy et al. 2021, table 1).
+
+    Sizes are (height, width); a single number means a square.
+    """
+
+    # The image and its patches (eq. 1)
+    image_size: Pair = (224, 224)
+    patch_size: Pair = (16, 16)
+    in_channels: int = 3
+    patch_embed: Literal["conv", "linear"] = "conv"  # the same numbers, computed in two ways
+    stem: tuple[int, ...] = ()  # channels of 3×3 stride-2 convolutions before the patches (hybrid)
+
+    # What stands before the patch tokens, and how tokens know their place
+    class_token: bool = True
+    registers: int = 0
+    position: Literal["learned", "sincos", "rotary", "none"] = "learned"
+    position_resample: Literal["bicubic", "bilinear"] = "bicubic"
+    class_position: bool = True  # has the class token a row of its own in the learned table?
+
+    # The encoder (eq. 2 and 3)
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    head_width: int = 64
+    mlp_width: int = 3072
+    mlp: Literal["gelu", "gelu_tanh", "swiglu"] = "gelu"
+    qkv_bias: bool = True
+    qk_norm: bool = False
+    layer_scale: float | None = None  # the initial value; None: no LayerScale
+    norm_eps: float = 1e-6
+
+    # From tokens to classes (eq. 4)
+    pooling: Literal["cls", "mean", "mean_all", "attention"] = "cls"  # mean: of patch tokens only
+    final_norm: Literal["tokens", "pooled"] = "tokens"  # the last LayerNorm: before or after pooling
+    head_hidden: int = 0  # width of the tanh layer of the pre-training head; 0: a linear head
+    num_classes: int = 1000  # 0: no classifier, the model returns pooled features
+
+    # Regularisation while training
+    dropout: float = 0.0  # after the position embedding, in the MLP, after the attention projection
+    attention_dropout: float = 0.0
+    drop_path: float = 0.0  # stochastic depth: the rate of the last block, rising linearly from 0
+
+    def __post_init__(self) -> None:
+        for name in ("image_size", "patch_size"):
+            object.__setattr__(self, name, _pair(name, getattr(self, name)))
+        object.__setattr__(self, "stem", tuple(self.stem))
+        _check_types(self)
+        _check_ranges(self)
+        _check_together(self)
+
+    @property
+    def grid(self) -> Pair:
+        """Patches down and across, at `image_size`."""
+        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the first patch token."""
+        return int(self.class_token) + self.registers
+
+    def replace(self, **changes: Any) -> Self:
+        return type(self).from_dict({**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        known = [f.name for f in dataclasses.fields(cls)]
+        for key in values:
+            if key not in known:
+                raise UnknownNameError("ViTConfig key", key, known)
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls.from_dict(json.loads(text))
+
+
+def _pair(name: str, value: Any) -> Pair:
+    pair = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, tuple | list) else ()
+    if len(pair) != 2:
+        raise ConfigError(f"{name}={value!r}: expected a whole number or (height, width)")
+    return pair[0], pair[1]
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Does `value` match the annotation? bool is no int here; an int will do for a float."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(v, get_args(hint)[0]) for v in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return any(_fits(value, h) for h in get_args(hint)) if get_args(hint) else isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(repr(v) for v in get_args(hint))
+    words = {int: "a whole number", float: "a number", bool: "True or False"}
+    return words.get(hint, "whole numbers" if get_origin(hint) is tuple else str(hint))
+
+
+def _check_types(config: ViTConfig) -> None:
+    for name, hint in get_type_hints(ViTConfig).items():
+        value = getattr(config, name)
+        if not _fits(value, hint):
+            raise ConfigError(f"{name}={value!r}: expected {_describe(hint)}")
+
+
+_AT_LEAST_ONE = (
+    "image_size",
+    "patch_size",
+    "in_channels",
+    "stem",
+    "width",
+    "depth",
+    "heads",
+    "head_width",
+    "mlp_width",
+)
+_RATES = ("dropout", "attention_dropout", "drop_path")
+
+
+def _check_ranges(config: ViTConfig) -> None:
+    for name in _AT_LEAST_ONE:
+        value = getattr(config, name)
+        if min(value if isinstance(value, tuple) else (value,), default=1) < 1:
+            raise ConfigError(f"{name}={value!r}: must be at least 1")
+    for name in ("registers", "head_hidden", "num_classes"):
+        if getattr(config, name) < 0:
+            raise ConfigError(f"{name}={getattr(config, name)}: must not be negative")
+    for name in _RATES:
+        if not 0 <= getattr(config, name) < 1:
+            raise ConfigError(f"{name}={getattr(config, name)}: a rate is at least 0 and below 1")
+    if not config.norm_eps > 0:
+        raise ConfigError(f"norm_eps={config.norm_eps}: must be above 0")
+
+
+def _check_together(c: ViTConfig) -> None:
+    for side, image, patch in zip(("height", "width"), c.image_size, c.patch_size, strict=True):
+        if image % patch:
+            below, above = image // patch * patch, (image // patch + 1) * patch
+            near = f"{below} or {above}" if below else str(above)
+            raise ConfigError(f"image {side} {image} is not a multiple of the patch {side} {patch}: use {near}")
+        if patch % 2 ** len(c.stem):
+            raise ConfigError(
+                f"a stem of {len(c.stem)} stride-2 convolutions divides the image by {2 ** len(c.stem)}, "
+                f"which does not divide the patch {side} {patch}: use fewer stem layers or another patch_size"
+            )
+    if c.pooling == "cls" and not c.class_token:
+        raise ConfigError("pooling='cls' needs class_token=True: set it, or use pooling='mean'")
+    if c.position == "sincos" and (c.width % 4 or c.width < 8):
+        raise ConfigError(f"position='sincos' needs a width that is a multiple of 4 and at least 8, not {c.width}")
+    if c.position == "rotary" and c.head_width % 4:
+        raise ConfigError(f"position='rotary' needs a head_width that is a multiple of 4, not {c.head_width}")
+    if c.head_hidden and not c.num_classes:
+        raise ConfigError(f"head_hidden={c.head_hidden} with num_classes=0: a hidden layer needs a classifier after it")

@@ -1,0 +1,56 @@
+"""From tokens to classes (eq. 4): pooling, and the layer of the pre-training head."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitkit.model.block import MLP
+from vitkit.model.config import ViTConfig
+
+
+class Pool(nn.Module):
+    """One vector per image: the class token, or a mean over tokens."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.kind = config.pooling
+        self.prefix = config.prefix
+
+    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b d"]:
+        if self.kind == "cls":
+            return tokens[:, 0]
+        return tokens[:, self.prefix if self.kind == "mean" else 0 :].mean(dim=1)
+
+
+class AttentionPool(nn.Module):
+    """A learned query looks at all tokens, then an MLP (the MAP head of Zhai et al. 2022)."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        inner = config.heads * config.head_width
+        self.heads = config.heads
+        self.latent = nn.Parameter(torch.empty(1, 1, config.width))
+        self.q = nn.Linear(config.width, inner)
+        self.kv = nn.Linear(config.width, 2 * inner)
+        self.proj = nn.Linear(inner, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b d"]:
+        q = rearrange(self.q(self.latent), "1 1 (h e) -> 1 h 1 e", h=self.heads).expand(len(tokens), -1, -1, -1)
+        k, v = rearrange(self.kv(tokens), "b t (kv h e) -> kv b h t e", kv=2, h=self.heads)
+        pooled = self.proj(rearrange(F.scaled_dot_product_attention(q, k, v), "b h 1 e -> b 1 (h e)"))
+        return (pooled + self.mlp(self.norm(pooled)))[:, 0]
+
+
+class HiddenLayer(nn.Module):
+    """tanh(Wx + b), before the classifier while pre-training (section 3.1); dropped for fine-tuning."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(width, hidden)
+
+    def forward(self, x: Float[Tensor, "b d"]) -> Float[Tensor, "b hidden"]:
+        return F.tanh(self.fc(x))

@@ -1,0 +1,58 @@
+"""How a token knows where its patch was: the second half of eq. 1, + E_pos, and its relatives.
+
+learned  a table of one vector per patch, trained; resampled when the grid of patches is another one
+sincos   a fixed function of row and column (Beyer et al. 2022, Better plain ViT baselines)
+rotary   queries and keys are turned by angles that grow with row and column (Su et al. 2021; axial, with
+         coordinates in [-1, 1] as in DINOv3, so that another resolution keeps the range seen in training)
+
+Shapes: b batch, h heads, n patches, t all tokens, d width, e head width.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from vitkit.model.config import Pair
+
+Rotation = tuple[Float[Tensor, "n e"], Float[Tensor, "n e"]]  # cosines and sines, one row per patch
+
+
+def resample_table(table: Float[Tensor, "n d"], old: Pair, new: Pair, mode: str) -> Float[Tensor, "m d"]:
+    """The learned table seen as a picture of d channels, resized to another grid.
+
+    Antialiased, as in timm: without it a smaller grid would pick single rows and drop the rest.
+    """
+    if old == new:
+        return table
+    picture = rearrange(table, "(gh gw) d -> 1 d gh gw", gh=old[0]).float()  # bicubic in bf16 would lose digits
+    picture = F.interpolate(picture, size=new, mode=mode, antialias=True)
+    return rearrange(picture, "1 d gh gw -> (gh gw) d").to(table.dtype)
+
+
+def sincos_table(grid: Pair, width: int, device: torch.device | None = None) -> Float[Tensor, "n d"]:
+    """A quarter of the width each: sin(column), cos(column), sin(row), cos(row), at falling frequencies."""
+    rows, columns = torch.meshgrid(*(torch.arange(g, device=device) for g in grid), indexing="ij")
+    frequencies = 10_000.0 ** -(torch.arange(width // 4, device=device) / (width // 4 - 1))
+    x, y = (axis.flatten()[:, None] * frequencies for axis in (columns, rows))
+    return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=1)
+
+
+def rotation(grid: Pair, head_width: int, device: torch.device | None = None, base: float = 100.0) -> Rotation:
+    """The angles of every patch: e/4 frequencies for its row and e/4 for its column, on both halves of the head."""
+    rows, columns = (2 * (torch.arange(g, device=device) + 0.5) / g - 1 for g in grid)
+    centres = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), dim=-1).flatten(0, 1)
+    frequencies = 2 * math.pi * base ** -(torch.arange(0, head_width, 4, device=device) / head_width)
+    angles = (centres[:, :, None] * frequencies).flatten(1).tile(2)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Float[Tensor, "b h t e"], turn: Rotation) -> Float[Tensor, "b h t e"]:
+    """Turn the pairs (xᵢ, xᵢ₊ₑ⸝₂) of every patch token; prefix tokens have no place and stay as they are."""
+    cos, sin = (part.to(x.dtype) for part in turn)
+    prefix, patches = x[..., : -cos.shape[0], :], x[..., -cos.shape[0] :, :]
+    first, second = patches.chunk(2, dim=-1)
+    return torch.cat([prefix, patches * cos + torch.cat([-second, first], dim=-1) * sin], dim=-2)

@@ -1,0 +1,175 @@
+"""The Vision Transformer (Dosovitskiy et al. 2021). The whole forward is on this screen.
+
+Shapes: b batch, c channels, (h, w) pixels, t = prefix + patches tokens, d width, k classes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vitkit.errors import ConfigError
+from vitkit.model.block import Block
+from vitkit.model.check import check_images, pick
+from vitkit.model.config import Pair, ViTConfig
+from vitkit.model.head import AttentionPool, HiddenLayer, Pool
+from vitkit.model.init import init_weights
+from vitkit.model.patch import PatchEmbed
+from vitkit.model.position import Rotation, resample_table, rotation, sincos_table
+
+
+class ViT(nn.Module):
+    """A plain `nn.Module`: images of any size that the patch divides → logits."""
+
+    def __init__(self, config: ViTConfig | Mapping[str, Any], generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = c = config if isinstance(config, ViTConfig) else ViTConfig.from_dict(config)
+        self.checkpoint_blocks = False  # trade time for memory: keep one tensor per block, recompute the rest
+
+        self.patch_embed = PatchEmbed(c)
+        self.cls_token = nn.Parameter(torch.empty(1, 1, c.width)) if c.class_token else None
+        self.reg_token = nn.Parameter(torch.empty(1, c.registers, c.width)) if c.registers else None
+        self.class_row = c.class_token and c.class_position
+        rows = c.grid[0] * c.grid[1] + self.class_row
+        self.pos_embed = nn.Parameter(torch.empty(1, rows, c.width)) if c.position == "learned" else None
+        self.pos_drop = nn.Dropout(c.dropout)
+
+        self.blocks = nn.ModuleList(Block(c, c.drop_path * i / max(c.depth - 1, 1)) for i in range(c.depth))
+        self.norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "tokens" else nn.Identity()
+
+        self.attn_pool = AttentionPool(c) if c.pooling == "attention" else Pool(c)
+        self.fc_norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "pooled" else nn.Identity()
+        self.pre_logits = HiddenLayer(c.width, c.head_hidden) if c.head_hidden else nn.Identity()
+        self.head = nn.Linear(c.head_hidden or c.width, c.num_classes) if c.num_classes else nn.Identity()
+        init_weights(self, generator)
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
+        """y = LN(z_L⁰), then the classifier (eq. 4)."""
+        pooled = self.fc_norm(self.attn_pool(self.forward_features(images)))
+        return self.head(self.pre_logits(pooled))
+
+    def forward_features(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b t d"]:
+        """All tokens after the last norm: class token first, then registers, then patches row by row."""
+        x, turn = self.embed(images)
+        for block in self.blocks:
+            x = self._run(block, x, turn)
+        return self.norm(x)
+
+    def embed(self, images: Float[Tensor, "b c h w"]) -> tuple[Float[Tensor, "b t d"], Rotation | None]:
+        """z₀ = [x_class; xₚ¹E; xₚ²E; …; xₚᴺE] + E_pos (eq. 1), and the angles of rotary positions."""
+        check_images(images, self)
+        grid = images.shape[2] // self.config.patch_size[0], images.shape[3] // self.config.patch_size[1]
+        class_position, patch_position = self._positions(grid)
+        tokens = []
+        if self.cls_token is not None:
+            tokens.append((self.cls_token + class_position).expand(len(images), -1, -1))
+        if self.reg_token is not None:
+            tokens.append(self.reg_token.expand(len(images), -1, -1))
+        tokens.append(self.patch_embed(images) + patch_position)
+        turn = rotation(grid, self.config.head_width, images.device) if self.config.position == "rotary" else None
+        return self.pos_drop(torch.cat(tokens, dim=1)), turn
+
+    def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
+        """What to add to the class token and to the patch tokens."""
+        c = self.config
+        if self.pos_embed is not None:
+            class_row, table = self.pos_embed[0, : self.class_row], self.pos_embed[0, self.class_row :]
+            return class_row if self.class_row else 0.0, resample_table(table, c.grid, grid, c.position_resample)
+        if c.position == "sincos":
+            weight = self.patch_embed.proj.weight
+            return 0.0, sincos_table(grid, c.width, weight.device).to(weight.dtype)
+        return 0.0, 0.0
+
+    def _run(self, block: nn.Module, x: Tensor, turn: Rotation | None) -> Tensor:
+        if self.checkpoint_blocks and self.training:
+            return checkpoint(block, x, turn, use_reentrant=False)
+        return block(x, turn)
+
+    def intermediates(
+        self, images: Float[Tensor, "b c h w"], layers: Sequence[int] | None = None, norm: bool = False
+    ) -> list[Float[Tensor, "b t d"]]:
+        """The tokens after the given blocks (all by default; -1 is the last), through the final norm if asked."""
+        wanted = pick("layer", layers, self.config.depth)
+        x, turn = self.embed(images)
+        found = {}
+        for i, block in enumerate(self.blocks[: max(wanted, default=-1) + 1]):
+            x = self._run(block, x, turn)
+            if i in wanted:
+                found[i] = self.norm(x) if norm else x
+        return [found[i] for i in wanted]
+
+    def attention(
+        self,
+        images: Float[Tensor, "b c h w"],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        queries: Sequence[int] | None = None,
+    ) -> Float[Tensor, "layers b heads queries t"]:
+        """Exact softmax weights, for what was asked (everything by default): rows sum to one over all tokens.
+
+        The forward runs on its fused kernel as always; queries and keys of the asked layers are computed once more.
+        Token 0 is the class token if there is one: `queries=[0]` is "where the class token looks".
+        """
+        wanted = pick("layer", layers, self.config.depth)
+        heads = pick("head", heads, self.config.heads)
+        x, turn = self.embed(images)
+        rows = pick("query", queries, x.shape[1])
+        found = {}
+        for i, block in enumerate(self.blocks[: max(wanted, default=-1) + 1]):
+            if i in wanted:
+                found[i] = cast(Block, block).attention(x, turn, heads, rows)
+            if i < max(wanted):
+                x = self._run(block, x, turn)
+        return torch.stack([found[i] for i in wanted])
+
+    def reset_head(self, num_classes: int, hidden: int = 0) -> None:
+        """A new classifier: zero weights, so that fine-tuning starts from the features as they are (section 4.1).
+
+        The hidden layer of a pre-training head is dropped, or made anew where `hidden` gives its width.
+        """
+        self.config = self.config.replace(num_classes=num_classes, head_hidden=hidden)
+        like = self.patch_embed.proj.weight
+        self.pre_logits = HiddenLayer(self.config.width, hidden) if hidden else nn.Identity()
+        init_weights(self.pre_logits)
+        self.head = nn.Linear(hidden or self.config.width, num_classes) if num_classes else nn.Identity()
+        for parameter in self.head.parameters():
+            nn.init.zeros_(parameter)
+        self.pre_logits.to(like.device, like.dtype)
+        self.head.to(like.device, like.dtype)
+
+
+def create_model(
+    model: str | ViTConfig | Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    device: str | torch.device = "cpu",
+    **changes: Any,
+) -> ViT:
+    """A ViT by name, config or dictionary, with any config field changed: `create_model(name, num_classes=10)`.
+
+    With a seed the weights are drawn from a generator of their own and torch's global state stays untouched.
+    `device="meta"` makes the model without memory: for counting, or for weights that are loaded afterwards.
+    """
+    from vitkit.model.variants import get_config
+
+    if isinstance(model, str):
+        config = get_config(model)
+    elif isinstance(model, ViTConfig):
+        config = model
+    elif isinstance(model, Mapping):
+        config = ViTConfig.from_dict(model)
+    else:
+        raise ConfigError(f"a model is a name, a ViTConfig or a dictionary, not {type(model).__name__}")
+    if changes:
+        config = config.replace(**changes)
+    with torch.device("meta"):
+        vit = ViT(config)
+    if torch.device(device).type == "meta":
+        return vit
+    vit.to_empty(device=device)
+    generator = None if seed is None else torch.Generator(device).manual_seed(seed)
+    init_weights(vit, generator)
+    return vit
