@@ -1,3 +1,43 @@
 """vitkit: Vision Transformers that read like the paper and work like a tool."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from vitkit.evaluate import evaluate as evaluate
+    from vitkit.infer import Predictor as Predictor
+    from vitkit.model import ViT as ViT
+    from vitkit.model import ViTConfig as ViTConfig
+    from vitkit.model import create_model as create_model
+    from vitkit.train import Recipe as Recipe
+    from vitkit.train import train as train
+    from vitkit.weights.folder import load_model as load_model
+    from vitkit.weights.folder import save_model as save_model
+
+# Where each public name lives. Modules are imported at first use: `import vitkit` costs next to nothing, and a model
+# can be created without loading what only training or plotting needs.
+_HOMES = {
+    "Predictor": "vitkit.infer",
+    "Recipe": "vitkit.train",
+    "ViT": "vitkit.model",
+    "ViTConfig": "vitkit.model",
+    "create_model": "vitkit.model",
+    "evaluate": "vitkit.evaluate",
+    "load_model": "vitkit.weights.folder",
+    "save_model": "vitkit.weights.folder",
+    "train": "vitkit.train",
+}
+
+__all__ = ["__version__", *_HOMES]  # the table above is the one list
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vitkit' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

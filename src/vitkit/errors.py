@@ -6,6 +6,7 @@ VitkitError                  the root: catch it to catch them all
 │   ├── UnknownNameError     no model, recipe, data set, class … of that name
 │   ├── InputError           images that this model cannot take
 │   ├── DataError            a data set that cannot be read or used
+│   │   └── CorruptImageError  one image of it that cannot be decoded
 │   ├── WeightsError         a checkpoint or model folder that does not fit
 │   └── MissingExtraError    an optional dependency is not installed
 └── WorkError                the work itself failed on the way                   (exit code 1)
@@ -44,6 +45,17 @@ class InputError(UsageError):
 
 class DataError(UsageError):
     pass
+
+
+class CorruptImageError(DataError):
+    """Keeps the image's name and what is wrong with it apart, for tables that count the reasons."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)  # both, so that the error survives the way out of a worker process
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
 
 
 class WeightsError(UsageError):

@@ -2,15 +2,39 @@
 
 Nothing is decoded here. An image is either the bytes of an image file or a uint8 array (H, W) or (H, W, C);
 `preprocess.py` makes both into what the model sees.
+
+Image files are put in the order of their class and their content, not of their names, and a validation split is drawn
+by content too: the same photographs give the same run whether they come as a folder, a CSV or a parquet file, and exact
+copies of one image stay on one side of the split. Above `CONTENT_LIMIT` images, where reading them all first would cost
+too much, the order is that of the source, by class. Arrays keep their order.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
+from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError
+
 Encoded = bytes | np.ndarray
+
+SPLITS = ("train", "val", "test")
+SPLIT_NAMES = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+
+CONTENT_LIMIT = 50_000
+CORRUPT_LIMIT = 0.01
+THREADS = 8  # they wait for the disk, or decode with Python's lock released
+
+Progress = Callable[[int, int], None]  # (done, of all)
 
 
 class Images(Protocol):
@@ -27,12 +51,14 @@ class Images(Protocol):
 class Split:
     images: Images
     labels: np.ndarray  # int64, one class index per image
+    stamps: np.ndarray | None = field(default=None, repr=False, compare=False)  # (N, 16) bytes, see fingerprint.py
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def subset(self, indices: np.ndarray) -> "Split":
-        return Split(Subset(self.images, indices), self.labels[indices])
+        stamps = None if self.stamps is None else self.stamps[indices]
+        return Split(Subset(self.images, indices), self.labels[indices], stamps)
 
 
 @dataclass(frozen=True)
@@ -68,8 +94,158 @@ class Arrays:
 
 
 @dataclass(frozen=True)
+class Files:
+    """Image files, read when asked for."""
+
+    paths: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int, /) -> bytes:
+        try:
+            return Path(self.paths[index]).read_bytes()
+        except OSError as error:
+            raise CorruptImageError(self.name(index), unreadable(error)) from error
+
+    def name(self, index: int, /) -> str:
+        return self.paths[index]
+
+
+@dataclass(frozen=True)
 class Dataset:
     name: str
     class_names: Sequence[str]
     splits: Mapping[str, Split]  # "train", "val", "test": at least one of them
     notes: Sequence[str] = field(default_factory=tuple)  # what was decided on the way, such as a split that was made
+    named: bool = True  # False: the labels were numbers, and the class names are these numbers
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what is in which split under which class, whatever it is packed in: see fingerprint.py."""
+        from vitkit.data.fingerprint import fingerprint
+
+        return fingerprint(self)
+
+
+def open_data(
+    spec: str | Path,
+    *,
+    label: str = "label",
+    data_dir: str | Path | None = None,
+    seed: int = 0,
+    val_fraction: float = 0.1,
+) -> Dataset:
+    """A folder of class folders, a CSV, parquet files (one, a folder or a pattern), an .npz of arrays, or a name.
+
+    `label` is the column of the class in CSV and parquet. Where there is a train but no val split, `val_fraction` of
+    train is set aside, drawn by `seed`, and noted; 0 leaves train whole. A test split is never made.
+    """
+    # They build on the types above.
+    from vitkit.data.arrange import with_val
+    from vitkit.data.named import NAMED, open_named
+    from vitkit.data.readers import READERS
+
+    if not 0 <= val_fraction < 1:
+        raise UsageError(f"val_fraction={val_fraction}: expected at least 0 and below 1")
+    if isinstance(spec, str) and spec in NAMED:
+        return with_val(open_named(spec, data_dir), val_fraction, seed)
+    path = Path(spec).expanduser()
+    for fits, read in READERS:
+        if fits(path):
+            return with_val(read(path, label), val_fraction, seed)
+    if path.exists():
+        raise DataError(f"{path}: not a data set; expected a folder, .csv, .parquet or .npz")
+    raise UnknownNameError("data set", str(spec), NAMED, "nor is there such a file or folder")
+
+
+class Corrupt:
+    """Names and counts the images that cannot be used, and stops above `limit` (a share of `total`).
+
+    A set that is read lazily meets its corrupt files while it trains: whoever reads it catches `CorruptImageError`,
+    hands it to `add` and leaves that image out. The same files fail every time, so the run stays reproducible.
+    """
+
+    def __init__(self, total: int, limit: float = CORRUPT_LIMIT) -> None:
+        self.total, self.limit = total, limit
+        self.found: dict[str, str] = {}
+
+    def add(self, error: CorruptImageError) -> None:
+        """Each image counts once, however often it is met."""
+        self.found[error.name] = error.reason
+        if len(self.found) > self.limit * self.total:
+            name, reason = next(iter(self.found.items()))
+            raise DataError(
+                f"{len(self.found):,} of {self.total:,} images cannot be used, more than the limit of "
+                f"{self.limit:.2%}; the first: {name}: {reason} (`vitkit inspect` lists them all)"
+            )
+
+
+def read_all(
+    split: Split,
+    convert: Callable[[Encoded, str], Any],
+    limit: float = CORRUPT_LIMIT,
+    progress: Progress | None = None,
+    threads: int = THREADS,
+) -> tuple[list[Any], Split, list[tuple[str, str]]]:
+    """Every image once through `convert(encoded, name)`: the results, the split of the good ones, what is bad and why.
+
+    Above `limit` it is an error; nothing is put in the place of what is left out.
+    """
+
+    def one(index: int) -> Any:
+        try:
+            return convert(split.images[index], split.images.name(index))
+        except CorruptImageError as error:
+            return error
+
+    corrupt, results, good = Corrupt(len(split), limit), [], []
+    for index, result in enumerate(parallel(one, len(split), threads)):
+        if isinstance(result, CorruptImageError):
+            corrupt.add(result)
+        else:
+            results.append(result)
+            good.append(index)
+        if progress:
+            progress(index + 1, len(split))
+    kept = split if len(good) == len(split) else split.subset(np.array(good, dtype=np.int64))
+    return results, kept, list(corrupt.found.items())
+
+
+def usable(
+    split: Split,
+    decoder: Callable[[Encoded, str], Any],
+    limit: float = CORRUPT_LIMIT,
+    progress: Progress | None = None,
+) -> tuple[Split, list[tuple[str, str]]]:
+    """The part of a split that `decoder(encoded, name)`, such as a `Preprocess`, can take, and what it cannot take."""
+
+    def attempt(encoded: Encoded, name: str) -> None:
+        decoder(encoded, name)
+
+    _, kept, bad = read_all(split, attempt, limit, progress)
+    return kept, bad
+
+
+def parallel(work: Callable[[int], Any], count: int, threads: int = THREADS, ahead: int = 256) -> Iterable[Any]:
+    """`work(0)`, `work(1)`, … in order, by threads, never more than `ahead` results waiting."""
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, count, ahead):
+            yield from pool.map(work, range(start, min(start + ahead, count)))
+
+
+def class_order(names: Iterable[str]) -> list[str]:
+    """By name; by number where all names are numbers."""
+    distinct = sorted(set(names))
+    return sorted(distinct, key=int) if all(n.isdecimal() for n in distinct) else distinct
+
+
+def unreadable(error: OSError) -> str:
+    return "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+
+
+def data_folder(data_dir: str | Path | None) -> Path:
+    """Where named data sets live: as asked, else $VITKIT_DATA, else the user's cache."""
+    if chosen := data_dir or os.environ.get("VITKIT_DATA"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitkit" / "data"

@@ -1,12 +1,13 @@
 """`ViTConfig`: every number and choice that makes a Vision Transformer, checked when it is made."""
 
-import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
-from vitkit.errors import ConfigError, UnknownNameError
+from vitkit import settings
+from vitkit.errors import ConfigError
 
 Pair = tuple[int, int]
 
@@ -50,6 +51,8 @@ class ViTConfig:
     head_hidden: int = 0  # width of the tanh layer of the pre-training head; 0: a linear head
     num_classes: int = 1000  # 0: no classifier, the model returns pooled features
 
+    init: Literal["normal", "xavier"] = "normal"  # the first weights: as in timm and DeiT, or as in the paper's code
+
     # Regularisation while training
     dropout: float = 0.0  # after the position embedding, in the MLP, after the attention projection
     attention_dropout: float = 0.0
@@ -58,8 +61,7 @@ class ViTConfig:
     def __post_init__(self) -> None:
         for name in ("image_size", "patch_size"):
             object.__setattr__(self, name, _pair(name, getattr(self, name)))
-        object.__setattr__(self, "stem", tuple(self.stem))
-        _check_types(self)
+        settings.check_types(self)
         _check_ranges(self)
         _check_together(self)
 
@@ -73,26 +75,28 @@ class ViTConfig:
         """How many tokens stand before the first patch token."""
         return int(self.class_token) + self.registers
 
-    def replace(self, **changes: Any) -> Self:
-        return type(self).from_dict({**self.to_dict(), **changes})
+    def replace(self, **changes: Any) -> "ViTConfig":
+        return self.from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return settings.to_dict(self)
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        known = [f.name for f in dataclasses.fields(cls)]
-        for key in values:
-            if key not in known:
-                raise UnknownNameError("ViTConfig key", key, known)
-        return cls(**values)
+    def from_dict(cls, values: Mapping[str, Any]) -> "ViTConfig":
+        return settings.from_dict(cls, values)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        return cls.from_dict(json.loads(text))
+    def from_json(cls, text: str) -> "ViTConfig":
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"not a model config in JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigError(f"not a model config in JSON: expected an object, got {type(values).__name__}")
+        return cls.from_dict(values)
 
 
 def _pair(name: str, value: Any) -> Pair:
@@ -100,33 +104,6 @@ def _pair(name: str, value: Any) -> Pair:
     if len(pair) != 2:
         raise ConfigError(f"{name}={value!r}: expected a whole number or (height, width)")
     return pair[0], pair[1]
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Does `value` match the annotation? bool is no int here; an int will do for a float."""
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(_fits(v, get_args(hint)[0]) for v in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return any(_fits(value, h) for h in get_args(hint)) if get_args(hint) else isinstance(value, hint)
-
-
-def _describe(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(repr(v) for v in get_args(hint))
-    words = {int: "a whole number", float: "a number", bool: "True or False"}
-    return words.get(hint, "whole numbers" if get_origin(hint) is tuple else str(hint))
-
-
-def _check_types(config: ViTConfig) -> None:
-    for name, hint in get_type_hints(ViTConfig).items():
-        value = getattr(config, name)
-        if not _fits(value, hint):
-            raise ConfigError(f"{name}={value!r}: expected {_describe(hint)}")
 
 
 _AT_LEAST_ONE = (
@@ -154,8 +131,10 @@ def _check_ranges(config: ViTConfig) -> None:
     for name in _RATES:
         if not 0 <= getattr(config, name) < 1:
             raise ConfigError(f"{name}={getattr(config, name)}: a rate is at least 0 and below 1")
-    if not config.norm_eps > 0:
-        raise ConfigError(f"norm_eps={config.norm_eps}: must be above 0")
+    if not 0 < config.norm_eps < 1:
+        raise ConfigError(f"norm_eps={config.norm_eps}: must be above 0 and below 1")
+    if config.layer_scale is not None and not math.isfinite(config.layer_scale):
+        raise ConfigError(f"layer_scale={config.layer_scale}: must be a finite number")
 
 
 def _check_together(c: ViTConfig) -> None:

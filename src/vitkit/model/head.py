@@ -39,7 +39,7 @@ class AttentionPool(nn.Module):
         self.mlp = MLP(config)
 
     def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b d"]:
-        q = rearrange(self.q(self.latent), "1 1 (h e) -> 1 h 1 e", h=self.heads).expand(len(tokens), -1, -1, -1)
+        q = rearrange(self.q(self.latent), "1 1 (h e) -> 1 h 1 e", h=self.heads).expand(tokens.shape[0], -1, -1, -1)
         k, v = rearrange(self.kv(tokens), "b t (kv h e) -> kv b h t e", kv=2, h=self.heads)
         pooled = self.proj(rearrange(F.scaled_dot_product_attention(q, k, v), "b h 1 e -> b 1 (h e)"))
         return (pooled + self.mlp(self.norm(pooled)))[:, 0]

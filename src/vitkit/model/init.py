@@ -1,7 +1,10 @@
 """The first weights of a ViT, drawn in a fixed order from one generator: the same seed, the same model.
 
-Linear layers get a truncated normal of 0.02 and zero biases, as in timm and DeiT; the patch projection and the stem
-keep the variance of their input (LeCun, as in the paper's code); every block draws its own numbers.
+normal   linear layers get a truncated normal of 0.02, as in timm and DeiT: right for widths of some hundreds
+xavier   … a uniform whose width follows from the layer's (Glorot), as in the paper's code: right for any width
+
+Either way biases are zero, the patch projection and the stem keep the variance of their input (LeCun, as in the
+paper's code), tokens and positions get the truncated normal, and every block draws its own numbers.
 """
 
 import math
@@ -12,14 +15,21 @@ from torch import nn
 from vitkit.model.block import LayerScale
 from vitkit.model.head import AttentionPool
 
+_STACKED = {"qkv": 3, "kv": 2}  # one weight that holds several matrices, each with a width of its own
+_KEPT = 0.87962566  # the standard deviation of a unit normal that is cut at ±2
+
 
 @torch.no_grad()
-def init_weights(model: nn.Module, generator: torch.Generator | None = None) -> None:
+def init_weights(model: nn.Module, generator: torch.Generator | None = None, xavier: bool = False) -> None:
     def normal(tensor: torch.Tensor, std: float) -> None:
-        nn.init.trunc_normal_(tensor, std=std, a=-2 * std, b=2 * std, generator=generator)
+        uncut = std / _KEPT
+        nn.init.trunc_normal_(tensor, std=uncut, a=-2 * uncut, b=2 * uncut, generator=generator)
 
-    for module in model.modules():
+    for path, module in model.named_modules():
         match module:
+            case nn.Linear() if xavier:
+                for matrix in module.weight.chunk(_STACKED.get(path.split(".")[-1], 1)):
+                    nn.init.xavier_uniform_(matrix, generator=generator)
             case nn.Linear():
                 normal(module.weight, 0.02)
             case nn.Conv2d():

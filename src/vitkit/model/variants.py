@@ -63,7 +63,8 @@ SMALL: dict[str, tuple[dict[str, Any], str]] = {
         "convolutional stem as in Xiao et al. 2021, the size of CCT-7 (Hassani et al. 2021)",
     ),
     "vit_digits_patch1_8": (
-        dict(width=64, depth=4, heads=4, head_width=16, mlp_width=128, image_size=8, patch_size=1, in_channels=1),
+        dict(width=64, depth=4, heads=4, head_width=16, mlp_width=128, image_size=8, patch_size=1, in_channels=1,
+             position="rotary"),
         "one token per pixel, for the 8×8 handwritten digits of `vitkit demo`",
     ),
 }  # fmt: skip
@@ -87,7 +88,7 @@ def _released(size: str, patch: int, resolution: int) -> Variant:
 
 def _small(name: str) -> Variant:
     values, source = SMALL[name]
-    return Variant(name, ViTConfig.from_dict({"image_size": 32, "num_classes": 10, **values}), source)
+    return Variant(name, ViTConfig.from_dict({"image_size": 32, "num_classes": 10, "init": "xavier", **values}), source)
 
 
 VARIANTS: dict[str, Variant] = {

@@ -28,6 +28,7 @@ class ViT(nn.Module):
         super().__init__()
         self.config = c = config if isinstance(config, ViTConfig) else ViTConfig.from_dict(config)
         self.checkpoint_blocks = False  # trade time for memory: keep one tensor per block, recompute the rest
+        self.info: Any = None  # what travels with the weights: class names, preprocessing … (weights/folder.py)
 
         self.patch_embed = PatchEmbed(c)
         self.cls_token = nn.Parameter(torch.empty(1, 1, c.width)) if c.class_token else None
@@ -44,7 +45,7 @@ class ViT(nn.Module):
         self.fc_norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "pooled" else nn.Identity()
         self.pre_logits = HiddenLayer(c.width, c.head_hidden) if c.head_hidden else nn.Identity()
         self.head = nn.Linear(c.head_hidden or c.width, c.num_classes) if c.num_classes else nn.Identity()
-        init_weights(self, generator)
+        init_weights(self, generator, xavier=c.init == "xavier")
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
         """y = LN(z_L⁰), then the classifier (eq. 4)."""
@@ -65,9 +66,9 @@ class ViT(nn.Module):
         class_position, patch_position = self._positions(grid)
         tokens = []
         if self.cls_token is not None:
-            tokens.append((self.cls_token + class_position).expand(len(images), -1, -1))
+            tokens.append((self.cls_token + class_position).expand(images.shape[0], -1, -1))
         if self.reg_token is not None:
-            tokens.append(self.reg_token.expand(len(images), -1, -1))
+            tokens.append(self.reg_token.expand(images.shape[0], -1, -1))
         tokens.append(self.patch_embed(images) + patch_position)
         turn = rotation(grid, self.config.head_width, images.device) if self.config.position == "rotary" else None
         return self.pos_drop(torch.cat(tokens, dim=1)), turn
@@ -133,7 +134,7 @@ class ViT(nn.Module):
         self.config = self.config.replace(num_classes=num_classes, head_hidden=hidden)
         like = self.patch_embed.proj.weight
         self.pre_logits = HiddenLayer(self.config.width, hidden) if hidden else nn.Identity()
-        init_weights(self.pre_logits)
+        init_weights(self.pre_logits, xavier=self.config.init == "xavier")
         self.head = nn.Linear(hidden or self.config.width, num_classes) if num_classes else nn.Identity()
         for parameter in self.head.parameters():
             nn.init.zeros_(parameter)
@@ -171,5 +172,5 @@ def create_model(
         return vit
     vit.to_empty(device=device)
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
-    init_weights(vit, generator)
+    init_weights(vit, generator, xavier=config.init == "xavier")
     return vit

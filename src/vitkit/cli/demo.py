@@ -1,0 +1,75 @@
+import shutil
+from dataclasses import dataclass, replace
+from json import loads
+from pathlib import Path
+from typing import Any
+
+from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.train import show_result
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The whole story on embedded data: train, evaluate, explain, report."""
+
+    out: str = "runs/demo"
+    """The run folder to make; an earlier demo there is replaced."""
+    epochs: float | None = None
+    """Fewer for a quicker look."""
+    seed: int = 0
+    """Another one gives another run."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> int:
+        say = console(stderr=True).print
+        say("[bold]vitkit demo[/]: a Vision Transformer learns handwritten digits, 8×8 pixels, one token per pixel")
+        from vitkit.report import write_report
+        from vitkit.train import get_recipe, train
+
+        _remove_earlier(Path(self.out))
+        recipe = replace(get_recipe("digits"), seed=self.seed)
+        if self.epochs is not None:
+            recipe = replace(recipe, budget=replace(recipe.budget, epochs=self.epochs))
+        result = train(recipe, self.out, quiet=self.json)
+        answers = _predict_some(self.out)
+        report = write_report(self.out)
+        if self.json:
+            print_json(result.to_dict() | {"predictions": answers, "report": str(report)})
+            return 0
+        show_result(result)
+        print_table(
+            "A few images it has never seen",
+            ["image", "is", "predicted", "score"],
+            [[a["path"], a["label"], a["predicted"], f"{a['score']:.1%}"] for a in answers],
+        )
+        console().print(
+            f"model    {self.out}/model\nreport   {report}   ← curves, attention maps, mistakes: open it in a browser\n"
+            "next     vitkit train YOUR_FOLDER --out runs/mine"
+        )
+        return 0
+
+
+def _remove_earlier(folder: Path) -> None:
+    """A demo may be run again; a folder that is not a demo's is left alone, and `train` says so."""
+    recipe = folder / "recipe.json"
+    if recipe.is_file() and loads(recipe.read_text())["data"] == "digits":
+        shutil.rmtree(folder)
+
+
+def _predict_some(run: str, count: int = 5) -> list[dict[str, Any]]:
+    from vitkit.data.source import open_data
+    from vitkit.infer import Predictor
+
+    data = open_data("digits")
+    test = data.splits["test"]
+    answers = Predictor(run).many([test.images[i] for i in range(count)], top=1)
+    return [
+        {
+            "path": test.images.name(i),
+            "label": data.class_names[test.labels[i]],
+            "predicted": best.label,
+            "score": best.score,
+        }
+        for i, (best,) in enumerate(answers)
+    ]

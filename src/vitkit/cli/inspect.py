@@ -1,0 +1,123 @@
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from tyro.conf import Positional
+
+from vitkit.cli.show import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from vitkit.data.inspect import Copies, Inspection
+    from vitkit.data.source import Progress
+
+SHOWN = 10  # of a list: --json has all
+MANY = 60  # classes in one table
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Look at a data set before training: counts, sizes, corrupt files, copies across splits, and what it suggests."""
+
+    data: Positional[str]
+    """A folder of class folders (with or without train/val/test), a CSV, parquet files, an .npz, or a name (digits, cifar10, …)."""  # noqa: E501  # tyro shows it as one line
+    label: str = "label"
+    """The column of the class, in CSV and parquet."""
+    data_dir: Path | None = None
+    """Where named data sets are, or go; else $VITKIT_DATA."""
+    json: bool = False
+    """Print one JSON document, with every corrupt file and every copy."""
+
+    def run(self) -> int:
+        from vitkit.data.inspect import inspect_data
+        from vitkit.data.source import open_data
+
+        # The splits as they are: a split that vitkit would make cannot leak, it is drawn by content.
+        dataset = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0)
+        with _bar(dataset.name) as progress:
+            inspection = inspect_data(dataset, progress)
+        if self.json:
+            print_json(inspection.to_dict())
+        else:
+            _print(inspection)
+        return 0
+
+
+def _print(found: "Inspection") -> None:
+    splits = list(found.splits)
+    rows = [[name, *(f"{counts[s]:,}" for s in splits)] for name, counts in found.classes.items()]
+    total = ["all", *(f"{found.splits[s]:,}" for s in splits)]
+    title = f"{found.name}: {found.images:,} images, {len(rows)} classes"
+    if len(rows) > MANY:
+        by_size = sorted(range(len(rows)), key=lambda k: -sum(list(found.classes.values())[k].values()))
+        rows = [rows[k] for k in by_size[:SHOWN]] + [["…", *("" for _ in splits)]] + [rows[k] for k in by_size[-SHOWN:]]
+        title += f"; the {SHOWN} largest and smallest, --json has all"
+    print_table(title, ["class", *splits], [*rows, total])
+    print_table(
+        "sizes",
+        ["", "smallest", "5 %", "median", "95 %", "largest"],
+        [[side, *(f"{v:g}" for v in vars(getattr(found, side)).values())] for side in ("width", "height", "aspect")],
+    )
+    out = console()
+    out.print(f"formats    {_tally(found.formats)}; modes {_tally(found.modes)}")
+    out.print(f"imbalance  {found.imbalance:.1f} (largest class over smallest, in train)")
+    kinds = {k: sum(c.kind == k for c in found.copies) for k in ("bytes", "pixels", "near")}
+    out.print(
+        f"copies     {kinds['bytes']} groups of equal files, {kinds['pixels']} of equal pixels, {kinds['near']} near"
+    )
+    for note in found.notes:
+        out.print(f"note       {note}", markup=False)
+    for split in splits:
+        absent = [name for name, counts in found.classes.items() if not counts[split]]
+        if absent:
+            names = ", ".join(absent[:SHOWN]) + (", …" if len(absent) > SHOWN else "")
+            out.print(f"[bold red]absent[/]     {len(absent)} classes have no images in {split}: {escape(names)}")
+    for split, count in found.leaked.items():
+        if count:
+            share = count / found.splits[split]
+            out.print(f"[bold red]leakage[/]    {count:,} of {split} ({share:.1%}) have a copy in train")
+    _print_copies("leaks: copies across splits", found.leaks)
+    _print_copies("copies under different labels", found.conflicts)
+    if found.corrupt:
+        title = f"{len(found.corrupt):,} corrupt images ({len(found.corrupt) / found.images:.2%})"
+        print_table(title + _more(len(found.corrupt)), ["split", "name", "reason"], found.corrupt[:SHOWN])
+    for reason in found.advice.reasons:
+        out.print(f"[bold]suggests[/]   {reason}")
+
+
+def _print_copies(title: str, copies: "list[Copies]") -> None:
+    if copies:
+        rows = [[c.kind, "\n".join(_lines(c)), len(c.members)] for c in copies[:SHOWN]]
+        print_table(f"{len(copies):,} {title}{_more(len(copies))}", ["kind", "images", "number"], rows)
+
+
+def _lines(copies: "Copies", most: int = 4) -> list[str]:
+    """Those outside train first: they are the ones that do harm."""
+    members = sorted(copies.members, key=lambda m: m.split == "train")
+    shown = members if len(members) <= most else [*members[: most - 1], members[-1]]
+    return [f"{m.split}: {m.name} ({m.label})" for m in shown]
+
+
+def _more(count: int) -> str:
+    return f"; the first {SHOWN}, --json has all" if count > SHOWN else ""
+
+
+def _tally(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+@contextmanager
+def _bar(name: str) -> "Iterator[Progress | None]":
+    """A bar on the terminal; nothing in a pipe."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task(name)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

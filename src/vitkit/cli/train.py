@@ -1,0 +1,79 @@
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+from vitkit.cli.show import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from vitkit.train import Recipe, Result
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a model on a data set, or go on with a run."""
+
+    data: Positional[str]
+    """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
+    out: str
+    """The run folder to make."""
+    recipe: str | None = None
+    """A named recipe; by default the one named like the data, or 'scratch'."""
+    model: str | None = None
+    """A model name (`vitkit models` lists them)."""
+    init: str | None = None
+    """Start from the weights of this model folder or run."""
+    epochs: float | None = None
+    """How often to go through the training images."""
+    minutes: float | None = None
+    """Instead of epochs: plan the run for this time."""
+    seed: int | None = None
+    """Decides the first weights, the order of the images and every random draw."""
+    label: str | None = None
+    """The column of the class, in a CSV or parquet file."""
+    data_dir: str | None = None
+    """Where named data sets lie; $VITKIT_DATA by default."""
+    resume: bool = False
+    """Go on from the newest whole checkpoint of the run folder."""
+    set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
+    """Change one setting of the recipe, such as optimizer.lr=1e-3; may be given several times."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> int:
+        from vitkit.report import write_report
+        from vitkit.train import train
+
+        result = train(self.resolve(), self.out, resume=self.resume, quiet=self.json)
+        report = write_report(self.out)
+        if self.json:
+            print_json(result.to_dict() | {"report": str(report)})
+        else:
+            show_result(result)
+            console().print(f"model   {self.out}/model\nreport  {report}")
+        return 0
+
+    def resolve(self) -> "Recipe":
+        """The named recipe with the command line's changes."""
+        from vitkit.train import RECIPES, get_recipe
+
+        recipe = get_recipe(self.recipe or (self.data if self.data in RECIPES else "scratch"))
+        given = {"data": self.data, "model": self.model, "init": self.init, "seed": self.seed, "label": self.label}
+        given |= {"data_dir": self.data_dir}
+        recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]  # a mixed dictionary
+        if self.epochs is not None:
+            recipe = replace(recipe, budget=replace(recipe.budget, epochs=self.epochs, minutes=0.0))
+        if self.minutes is not None:
+            recipe = replace(recipe, budget=replace(recipe.budget, minutes=self.minutes))
+        return recipe.override(self.set)
+
+
+def show_result(result: "Result") -> None:
+    rows = []
+    for name, measured in (("validation", result.val), ("test", result.test)):
+        if measured:
+            low, high = measured["top1_interval"]
+            rows.append([name, f"{measured['n']:,}", f"{measured['top1']:.2%}", f"{low:.2%} to {high:.2%}",
+                         f"{measured['top5']:.2%}", f"{measured['ece']:.3f}"])  # fmt: skip
+    title = f"{result.epochs:g} epochs in {result.seconds / 60:.1f} minutes"
+    print_table(title, ["split", "images", "top-1", "95 % interval", "top-5", "calibration error"], rows)

@@ -1,0 +1,80 @@
+"""What a data set suggests: a model, a resolution, a way to fit images into it, class weights. Each with its reason."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitkit.model.variants import VARIANTS
+
+PATCH = 16  # of the models for photographs
+SMALL_PATCH = 4  # of those for small images
+
+# Up to this many training images → model. A model that is too large for its data learns them by heart.
+FOR_PHOTOGRAPHS = [(20_000, "vit_tiny_patch16_224"), (200_000, "vit_small_patch16_224"), (None, "vit_base_patch16_224")]
+FOR_SMALL_IMAGES = [(20_000, "vit_pico_stem4_32"), (None, "vit_mini_stem4_32")]
+FOR_DIGITS = "vit_digits_patch1_8"
+
+FINE_TUNE_BELOW = 100_000  # images: with fewer, pre-trained weights are worth more than any recipe
+SMALL_SIDE = 64  # pixels
+LONG = 2.0  # aspect ratio from which a centre crop loses half of the picture
+SKEWED = 3.0  # largest class over smallest
+
+
+@dataclass(frozen=True)
+class Advice:
+    model: str
+    size: int
+    channels: int
+    fit: str
+    crop_fraction: float
+    fine_tune: bool
+    class_weights: Sequence[float] | None  # per class, 1 on average over the images; None: the classes are even enough
+    reasons: Sequence[str]
+
+
+def advise(train_counts: np.ndarray, short_side: float, aspect: float, grey: bool) -> Advice:
+    """`short_side`: the median; `aspect`: long side over short side, which 95 % of the images stay below."""
+    images = int(train_counts.sum())
+    small = short_side <= SMALL_SIDE
+    model = _model(images, short_side, grey)
+    size = _size(model, short_side)
+    fine_tune = not small and images < FINE_TUNE_BELOW
+    fit = "pad" if aspect > LONG else "crop"
+    weights = _weights(train_counts)
+    reasons = [
+        f"{model} at {size} pixels: {images:,} training images of about {short_side:.0f} pixels"
+        + (", to be fine-tuned from pre-trained weights" if fine_tune else ""),
+        f"fit {fit}: 95 % of the images are at most {aspect:.2f} times as long as wide"
+        + ("; a crop would lose half of the longest" if fit == "pad" else ""),
+    ]
+    if weights is not None:
+        present = train_counts[train_counts > 0]
+        reasons.append(
+            f"class weights: the largest class has {present.max() / present.min():.1f} times the images of the smallest"
+        )
+    return Advice(model, size, 1 if grey else 3, fit, 1.0 if small else 0.875, fine_tune, weights, reasons)
+
+
+def _model(images: int, short_side: float, grey: bool) -> str:
+    if short_side <= 8 and grey:
+        return FOR_DIGITS
+    table = FOR_SMALL_IMAGES if short_side <= SMALL_SIDE else FOR_PHOTOGRAPHS
+    return next(name for most, name in table if most is None or images <= most)
+
+
+def _size(model: str, short_side: float) -> int:
+    """The model's own, or less where the images have less to show: a multiple of its patch."""
+    config = VARIANTS[model].config
+    patch, own = config.patch_size[0], config.image_size[0]
+    fitting = max(round(short_side / patch), 1) * patch
+    return fitting if short_side <= SMALL_SIDE else min(own, max(fitting, 6 * patch))
+
+
+def _weights(counts: np.ndarray) -> list[float] | None:
+    """By the inverse of the count, so that every class weighs the same in the loss; absent classes weigh nothing."""
+    present = counts[counts > 0]
+    if len(present) < 2 or present.max() / present.min() < SKEWED:
+        return None
+    share = counts.sum() / (len(present) * np.maximum(counts, 1))
+    return [round(float(w), 4) for w in np.where(counts > 0, share, 0)]

@@ -1,0 +1,27 @@
+"""How good is a model, how sure may one be of that, and where does it fail?"""
+
+from vitkit.evaluate.compare import Comparison, Mean, compare, mean_interval
+from vitkit.evaluate.evaluation import Evaluation, evaluate_predictions
+from vitkit.evaluate.metrics import Predictions, Temperature, fit_temperature
+from vitkit.evaluate.plots import plot_classes, plot_confusion, plot_reliability
+from vitkit.evaluate.run import SizeResult, evaluate, predict, predict_logits, sweep
+
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "Mean",
+    "Predictions",
+    "SizeResult",
+    "Temperature",
+    "compare",
+    "evaluate",
+    "evaluate_predictions",
+    "fit_temperature",
+    "mean_interval",
+    "plot_classes",
+    "plot_confusion",
+    "plot_reliability",
+    "predict",
+    "predict_logits",
+    "sweep",
+]

@@ -1,0 +1,335 @@
+"""From arrays to numbers: accuracy, scores per class, calibration. No model and no files here.
+
+Everything is a fraction, never a percentage. Sums are in float64 and taken a few thousand rows at a time, so that
+50,000 samples of 1,000 classes need little more memory than their logits.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import Self
+
+import numpy as np
+
+from vitkit.errors import DataError, InputError
+
+Interval = tuple[float, float]
+
+BINS = 15  # of the confidences, as in Guo et al. 2017
+LEVEL = 0.95  # of every interval
+ROWS = 4096  # taken at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model said about samples whose labels are known. Checked when it is made."""
+
+    logits: np.ndarray  # (N, K) float32
+    labels: np.ndarray  # (N,) int64
+    class_names: Sequence[str]  # K of them
+    names: Sequence[str] | None = None  # what to call the samples: their paths
+    skipped: Sequence[str] = ()  # images that were left out, each with the reason
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        set_(self, "logits", np.asarray(self.logits, dtype=np.float32))
+        set_(self, "labels", _whole_numbers(np.asarray(self.labels)))
+        set_(self, "class_names", tuple(self.class_names))
+        set_(self, "names", None if self.names is None else tuple(self.names))
+        set_(self, "skipped", tuple(self.skipped))
+        _check(self)
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        probabilities: np.ndarray,
+        labels: np.ndarray,
+        class_names: Sequence[str],
+        names: Sequence[str] | None = None,
+    ) -> Self:
+        """Their logarithms serve as logits. A probability of 0 becomes the smallest normal float32, 1.2e-38."""
+        p = np.asarray(probabilities, dtype=np.float64)
+        if p.ndim == 2 and not (np.all(p >= 0) and np.allclose(p.sum(axis=1), 1, atol=1e-3)):
+            raise InputError("probabilities must be at least 0 and sum to 1 in each row: pass logits as `logits`")
+        return cls(np.log(np.maximum(p, np.finfo(np.float32).tiny)), labels, class_names, names)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def scaled(self, temperature: float) -> "Predictions":
+        """The same with logits divided by a temperature: other confidences, the same ranking."""
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise InputError(f"temperature {temperature}: must be a number above 0")
+        return replace(self, logits=self.logits / np.float32(temperature))
+
+    @cached_property
+    def samples(self) -> "Samples":
+        parts = [_look(z, y) for z, y in _chunks(self)]
+        return Samples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What all metrics need to know of each sample: (N,) arrays."""
+
+    predicted: np.ndarray  # the class of the highest logit; of equal ones the first
+    rank: np.ndarray  # of the label: how many classes come before it, 0 when it is the predicted one
+    confidence: np.ndarray  # the probability of the predicted class
+    nll: np.ndarray  # −log of the probability of the label
+    brier: np.ndarray  # Σₖ (pₖ − [k is the label])²
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """A ratio whose denominator is 0 is None, not 0: nothing is known of it."""
+
+    label: str
+    precision: float | None  # None: never predicted
+    recall: float | None  # None: no samples
+    f1: float | None  # None: neither
+    support: int  # samples of this class
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The samples whose confidence is in (low, high]; None where there are none."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None  # mean
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """ECE and NLL are those of the samples it was fitted on; judge it by others."""
+
+    temperature: float
+    ece_before: float
+    ece_after: float
+    nll_before: float
+    nll_after: float
+
+
+@dataclass(frozen=True)
+class Mistake:
+    index: int
+    path: str | None  # the sample's name, if it has one
+    label: str
+    predicted: str
+    score: float  # the probability given to the predicted class
+
+
+def top_k(predictions: Predictions, k: int = 1) -> float:
+    """How often the label is among the k highest logits. With fewer than k classes: always.
+
+    Equal logits rank by class index, so a model that says the same of every class scores as one that always
+    answers with the first, not as one that is always right.
+    """
+    if k < 1:
+        raise InputError(f"top-{k} accuracy: k must be at least 1")
+    return float(np.mean(predictions.samples.rank < k))
+
+
+def wilson_interval(successes: int, n: int, level: float = LEVEL) -> Interval:
+    """The score interval of a proportion (Wilson 1927): those p from which successes/n is less than z errors away.
+
+    Unlike p ± z·√(p(1−p)/n) it stays within 0…1 and does not shrink to a point at 0 of n or n of n.
+    """
+    if not 0 <= successes <= n or n == 0:
+        raise InputError(f"{successes} of {n} is not a proportion: no interval")
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    p, shrink = successes / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / shrink
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / shrink
+    # At the ends the formula gives exactly 0 or 1; rounding does not.
+    return (0.0 if successes == 0 else middle - half, 1.0 if successes == n else middle + half)
+
+
+def top_k_interval(predictions: Predictions, k: int = 1, level: float = LEVEL) -> Interval:
+    return wilson_interval(int(np.sum(predictions.samples.rank < k)), len(predictions), level)
+
+
+def confusion_matrix(predictions: Predictions) -> np.ndarray:
+    """(K, K) counts: the row is the label, the column what was predicted."""
+    k = len(predictions.class_names)
+    return np.bincount(predictions.labels * k + predictions.samples.predicted, minlength=k * k).reshape(k, k)
+
+
+def per_class(predictions: Predictions) -> tuple[ClassScore, ...]:
+    confusion = confusion_matrix(predictions)
+    hits, support, claimed = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    return tuple(
+        ClassScore(label, _ratio(hit, n_claimed), _ratio(hit, n), _ratio(2 * hit, n + n_claimed), int(n))
+        for label, hit, n, n_claimed in zip(predictions.class_names, hits, support, claimed, strict=True)
+    )
+
+
+def reliability(predictions: Predictions, bins: int = BINS) -> tuple[Bin, ...]:
+    """Confidence and accuracy in bins of equal width; each holds its upper edge."""
+    if bins < 1:
+        raise InputError(f"{bins} bins: there must be at least one")
+    samples = predictions.samples
+    place = np.clip(np.ceil(samples.confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    count = np.bincount(place, minlength=bins)
+    confidence = np.bincount(place, samples.confidence, bins)
+    correct = np.bincount(place, samples.rank == 0, bins)
+    return tuple(
+        Bin(i / bins, (i + 1) / bins, int(n), _ratio(confidence[i], n), _ratio(correct[i], n))
+        for i, n in enumerate(count)
+    )
+
+
+def expected_calibration_error(predictions: Predictions, bins: int = BINS) -> float:
+    """Σ over bins of (their share of the samples) · |accuracy − mean confidence| (Guo et al. 2017).
+
+    Confidence is the highest probability; what is said of the other classes does not count. Biased upwards on
+    small sets, where a bin's accuracy is off by chance alone.
+    """
+    total = 0.0
+    for b in reliability(predictions, bins):
+        if b.accuracy is not None and b.confidence is not None:
+            total += b.count * abs(b.accuracy - b.confidence)
+    return total / len(predictions)
+
+
+def negative_log_likelihood(predictions: Predictions) -> float:
+    """The mean cross-entropy, in nats, without label smoothing or class weights."""
+    return float(np.mean(predictions.samples.nll))
+
+
+def brier_score(predictions: Predictions) -> float:
+    """Brier 1950, summed over all classes: 0 when certain and right, 2 when certain and wrong."""
+    return float(np.mean(predictions.samples.brier))
+
+
+def fit_temperature(predictions: Predictions, low: float = 0.01, high: float = 100.0) -> Temperature:
+    """The T for which softmax(logits / T) has the lowest NLL. Fit it on validation samples, never on test.
+
+    NLL is convex in β = 1/T, so its only minimum is where the slope in β crosses 0: Newton's steps, and halving the
+    bracket wherever they leave it or shrink too slowly. A set without a mistake has no minimum, nor has one that is
+    worse than chance: T then goes towards `low` or `high`.
+    """
+    if not 0 < low < high:
+        raise InputError(f"temperature between {low} and {high}: must be above 0 and in order")
+    left, right = 1 / high, 1 / low
+    beta, moved = min(max(1.0, left), right), math.inf
+    while right - left > 1e-9 * right:
+        slope, curve = _slope(predictions, beta)
+        if slope == 0:
+            break
+        left, right = (beta, right) if slope < 0 else (left, beta)
+        newton = beta - slope / curve if curve > 0 else math.inf
+        if abs(newton - beta) <= 1e-9 * beta:
+            break
+        step = newton if left < newton < right and abs(newton - beta) <= moved / 2 else math.sqrt(left * right)
+        beta, moved = step, abs(step - beta)
+    temperature = 1 / beta
+    after = predictions.scaled(temperature)
+    return Temperature(
+        temperature,
+        ece_before=expected_calibration_error(predictions),
+        ece_after=expected_calibration_error(after),
+        nll_before=negative_log_likelihood(predictions),
+        nll_after=negative_log_likelihood(after),
+    )
+
+
+def confident_mistakes(predictions: Predictions, limit: int = 20) -> tuple[Mistake, ...]:
+    """The wrong answers given with the most confidence, the worst first: label errors are often among them."""
+    samples, names = predictions.samples, predictions.names
+    wrong = np.flatnonzero(samples.rank)
+    worst = wrong[np.argsort(-samples.confidence[wrong], kind="stable")][:limit]
+    return tuple(
+        Mistake(
+            index=int(i),
+            path=None if names is None else names[i],
+            label=predictions.class_names[predictions.labels[i]],
+            predicted=predictions.class_names[samples.predicted[i]],
+            score=float(samples.confidence[i]),
+        )
+        for i in worst
+    )
+
+
+def _chunks(predictions: Predictions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of logits in float64, their highest at 0, with their labels."""
+    for start in range(0, len(predictions), ROWS):
+        z = predictions.logits[start : start + ROWS].astype(np.float64)
+        yield z - z.max(axis=1, keepdims=True), predictions.labels[start : start + ROWS]
+
+
+def _look(z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The columns of `Samples`, in its order."""
+    rows, classes = np.arange(len(z)), np.arange(z.shape[1])
+    of_label = z[rows, labels][:, None]
+    before = (z > of_label) | ((z == of_label) & (classes < labels[:, None]))
+    log_sum = np.log(np.exp(z).sum(axis=1))
+    p = np.exp(z - log_sum[:, None])
+    predicted = z.argmax(axis=1)
+    nll = log_sum - of_label[:, 0]
+    p_other = np.where(classes == labels[:, None], 0.0, p)
+    brier = np.square(p_other).sum(axis=1) + np.square(np.expm1(-nll))
+    return predicted, before.sum(axis=1), p[rows, predicted], nll, brier
+
+
+def _slope(predictions: Predictions, beta: float) -> tuple[float, float]:
+    """First and second derivative in β of the mean of −log softmax(β·z)[label]: E[z] − z_label and Var[z] under p."""
+    slope = curve = 0.0
+    for z, labels in _chunks(predictions):
+        p = np.exp(beta * z)
+        p /= p.sum(axis=1, keepdims=True)
+        mean = (p * z).sum(axis=1)
+        slope += float(np.sum(mean - z[np.arange(len(z)), labels]))
+        curve += float(np.sum(p * np.square(z - mean[:, None])))
+    return slope / len(predictions), curve / len(predictions)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return float(part / whole) if whole else None
+
+
+def _whole_numbers(labels: np.ndarray) -> np.ndarray:
+    if labels.size and not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"labels are {labels.dtype}: expected class indices, whole numbers")
+    return labels.astype(np.int64)
+
+
+def _check(p: Predictions) -> None:
+    if p.logits.ndim != 2:
+        raise InputError(f"scores have shape {p.logits.shape}: expected (samples, classes)")
+    n, k = p.logits.shape
+    if n == 0:
+        raise DataError("no samples to evaluate: the split is empty")
+    if k != len(p.class_names):
+        raise InputError(f"the model gives {k} scores per image, but there are {len(p.class_names)} class names")
+    if k == 0:
+        raise InputError("the model has no classes: it gives features, not scores")
+    if p.labels.shape != (n,):
+        raise DataError(f"{n} rows of scores with labels of shape {p.labels.shape}: expected one label per row")
+    if p.names is not None and len(p.names) != n:
+        raise DataError(f"{n} rows of scores with {len(p.names)} names: expected one name per row")
+    outside = np.flatnonzero((p.labels < 0) | (p.labels >= k))
+    if len(outside):
+        first = outside[0]
+        raise DataError(
+            f"label {p.labels[first]} of {_sample(p, first)} is not one of the {k} classes 0…{k - 1}"
+            f"{_and_more(len(outside))}: does the data set have the model's classes?"
+        )
+    bad = np.flatnonzero(~np.isfinite(p.logits).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"the scores of {_sample(p, bad[0])} are NaN or infinite{_and_more(len(bad))}: "
+            "look at the weights and at how the images are normalised"
+        )
+
+
+def _sample(p: Predictions, index: int) -> str:
+    return f"sample {index}" if p.names is None else p.names[index]
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count - 1} more)" if count > 1 else ""

@@ -1,0 +1,115 @@
+"""Settings are frozen dataclasses: checked when made, to and from plain dictionaries, changed by `key.path=value`."""
+
+import ast
+import dataclasses
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from vitkit.errors import ConfigError, UnknownNameError
+
+T = TypeVar("T")
+
+
+def check_types(settings: Any) -> None:
+    """Every field against its annotation, with an error that names the field, what it holds and what it may hold."""
+    for name, hint in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if not _fits(value, hint):
+            raise ConfigError(f"{name}={value!r}: expected {_describe(hint)}")
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    return dataclasses.asdict(settings)
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Build from a plain dictionary, as JSON gives it; unknown keys are errors that suggest the nearest."""
+    hints = get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            raise UnknownNameError(f"{cls.__name__} key", f"{where}{key}", [f"{where}{k}" for k in hints])
+    return cls(**{key: _from_plain(hints[key], value, f"{where}{key}.") for key, value in values.items()})
+
+
+def override(settings: T, assignments: Sequence[str]) -> T:
+    """Apply 'optimizer.lr=3e-4' and the like; a value is read as the field's type says."""
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: expected key.path=value")
+        settings = _assign(settings, path.strip().split("."), text.strip(), path.strip())
+    return settings
+
+
+def _assign(settings: Any, keys: Sequence[str], text: str, path: str) -> Any:
+    name, rest = keys[0], keys[1:]
+    if isinstance(settings, Mapping):  # a table of free keys, such as the model's own settings
+        return {**settings, name: _literal(text)}
+    hints = get_type_hints(type(settings))
+    if name not in hints:
+        prefix = path[: len(path) - len(".".join(keys))]
+        raise UnknownNameError("setting", path, [prefix + h for h in hints])
+    current = getattr(settings, name)
+    if rest:
+        if not (dataclasses.is_dataclass(current) or isinstance(current, Mapping)):
+            raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
+        return dataclasses.replace(settings, **{name: _assign(current, rest, text, path)})
+    if dataclasses.is_dataclass(current):
+        raise ConfigError(f"--set {path}: this is a group; set one of {', '.join(get_type_hints(type(current)))}")
+    value = text if _fits(text, hints[name]) else _from_plain(hints[name], _literal(text), path)
+    if not _fits(value, hints[name]):
+        raise ConfigError(f"--set {path}={text}: expected {_describe(hints[name])}")
+    return dataclasses.replace(settings, **{name: value})
+
+
+def _literal(text: str) -> Any:
+    """A Python value as written in a shell: 1e-3, true, none, (0.3, 1), or a word."""
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _from_plain(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return from_dict(hint, value, where)  # type: ignore[arg-type]  # is_dataclass does not narrow to a class
+    if isinstance(value, list):  # JSON has no tuples
+        return tuple(_from_plain(None, v, where) for v in value)
+    return value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Does `value` match the annotation? bool is no int here; an int will do for a float."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return any(value == a and type(value) is type(a) for a in args)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, a) for a in args)
+    if origin is tuple:
+        inner = [args[0]] * len(value) if args[-1] is Ellipsis and isinstance(value, tuple) else args
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(inner)
+            and all(_fits(v, h) for v, h in zip(value, inner, strict=True))
+        )
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return hint is Any or isinstance(value, origin or hint)
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(repr(v) for v in get_args(hint))
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_describe(a) for a in get_args(hint))
+    if get_origin(hint) is tuple:
+        args = get_args(hint)
+        return f"{'several' if args[-1] is Ellipsis else len(args)} values, each {_describe(args[0])}"
+    words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
+    return words.get(hint, str(hint))

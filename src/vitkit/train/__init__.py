@@ -1,0 +1,7 @@
+"""Batches in, a better model out. Read `loop.py` first."""
+
+from vitkit.train.loop import Result, train
+from vitkit.train.recipe import Recipe
+from vitkit.train.recipes import RECIPES, get_recipe
+
+__all__ = ["RECIPES", "Recipe", "Result", "get_recipe", "train"]

@@ -1,0 +1,379 @@
+"""`train(recipe)`: the training of a model, in the order in which it happens.
+
+prepare     data, model, optimizers; or the newest saved state
+tune        precision, compilation and pace, by a short trial
+fit         step by step: batch → loss → gradients → update, with validations and saves on the way
+finish      the best weights by validation, measured once on test, in a model folder
+"""
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from vitkit.data.draws import uniform
+from vitkit.data.feed import Batch, Feed, load
+from vitkit.data.loader import Plan
+from vitkit.data.mix import mix
+from vitkit.data.source import Split
+from vitkit.errors import UsageError, WorkError
+from vitkit.evaluate import Predictions, evaluate_predictions, predict_logits
+from vitkit.evaluate.saved import save_predictions
+from vitkit.files import sha256, write_json
+from vitkit.train import checkpoint, optimizer, schedule
+from vitkit.train.clock import Clock
+from vitkit.train.distributed import World, join
+from vitkit.train.interrupt import Interrupted, Interrupts
+from vitkit.train.log import Journal, Log, Silent, Window
+from vitkit.train.objective import soft_targets, supervised
+from vitkit.train.recipe import Recipe
+from vitkit.train.run_folder import open_folder
+from vitkit.train.setup import Task, build_model, class_weights, info, open_task, start_from
+from vitkit.train.state import State
+from vitkit.train.tune import Choice, tune
+from vitkit.weights.folder import WEIGHTS, save_model
+
+MAX_BAD_STEPS = 5  # in a row, before a run that only yields NaN is stopped
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What stays the same during a run."""
+
+    recipe: Recipe
+    folder: Path
+    world: World
+    task: Task
+    feed: Feed
+    log: Log
+    class_weights: Tensor | None
+
+
+@dataclass(frozen=True)
+class Result:
+    run: str
+    val: dict[str, Any]
+    test: dict[str, Any] | None
+    epochs: float
+    seconds: float
+    steps: int
+    parameters: int
+    skipped_updates: int
+    weights_sha256: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def train(recipe: Recipe, out: str | Path, resume: bool = False, quiet: bool = False) -> Result:
+    """Train as the recipe says, into the run folder `out`. With `resume`, go on from its newest whole checkpoint."""
+    began = time.monotonic()
+    folder = open_folder(Path(out), recipe, resume)
+    world = join(recipe.machine.device)
+    log: Log = Journal(folder, quiet) if world.is_main else Silent()
+    try:
+        with Interrupts() as interrupts:
+            parts, state = prepare(recipe, folder, world, log, resume)
+            run = Run(parts, state, began, interrupts)
+            run.tune()
+            run.fit()
+            return run.finish()
+    finally:
+        log.close()
+        world.leave()
+
+
+def prepare(recipe: Recipe, folder: Path, world: World, log: Log, resume: bool) -> tuple[Parts, State]:
+    pairs = 2 if recipe.augment.mixup or recipe.augment.cutmix else 1  # which are mixed within one process
+    if recipe.batch % (pairs * world.size):
+        raise UsageError(f"batch={recipe.batch} cannot be shared by {world.size} processes in groups of {pairs}")
+    start = start_from(recipe)
+    task = open_task(recipe, start)
+    for note in task.data.notes:
+        log.say(note)
+    for name, reason in task.skipped:
+        log.say(f"left out: {name} {reason}")
+    model = build_model(recipe, task, start).to(world.device)
+    model.checkpoint_blocks = recipe.machine.checkpoint_blocks
+    plan = Plan(len(task.train), recipe.batch, recipe.seed, recipe.augment.repeats, _sampling(recipe, task))
+    weights = class_weights(task.train.labels, task.classes).to(world.device)
+    parts = Parts(
+        recipe, folder, world, task,
+        feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size)),
+        log=log,
+        class_weights=weights if recipe.loss.class_weights == "balanced" else None,
+    )  # fmt: skip
+    total = plan.steps(recipe.budget.epochs)
+    clock = Clock(total=total, minutes=recipe.budget.minutes)
+    average = optimizer.Average(model) if recipe.optimizer.ema else None
+    state = State(model, optimizer.build(model, recipe.optimizer), average, clock, Choice())
+    if resume and (saved := checkpoint.read_newest(folder / "checkpoints")):
+        state.restore(*saved)
+        log.rewind(state.clock.step)
+        log.say(f"resumed at step {state.clock.step} of {state.clock.total}")
+    return parts, state
+
+
+def _sampling(recipe: Recipe, task: Task) -> Any:
+    if not recipe.balanced_sampling:
+        return None
+    return class_weights(task.train.labels, task.classes).double().numpy()[task.train.labels]
+
+
+class Run:
+    """One run on its way."""
+
+    def __init__(self, parts: Parts, state: State, began: float, interrupts: Interrupts) -> None:
+        self.parts, self.state, self.interrupts = parts, state, interrupts
+        self.began = began - state.clock.seconds
+        self.saved_at = time.monotonic()
+        self.validation_seconds = 0.0
+        self.module: nn.Module = parts.world.wrap(state.model)
+
+    def tune(self) -> None:
+        """Choose once, on the first start; a resumed run keeps what was chosen."""
+        r, clock = self.parts.recipe, self.state.clock
+        if not self.state.choice.made:
+            batch = self.parts.feed.batch(0, self._size(0))
+            self.state.choice = tune(r, clock.total, lambda choice: self._gradients(batch, choice), self.parts.world)
+        if self.state.choice.compile:
+            self.module = cast(nn.Module, torch.compile(self.module))
+        self.parts.log.say(f"{self.parts.task.data.name}: {self._describe()}")
+        if clock.step == 0:
+            if clock.minutes:
+                self._measure_pace()
+            self._save()  # what was chosen by timing must not be chosen again after a kill
+
+    def _measure_pace(self) -> None:
+        """Time gradients that are thrown away: nothing of the state changes, and compilation is over afterwards."""
+        batch = self.parts.feed.batch(0, self._size(0))
+        for timed in (False, False, True):
+            started = time.monotonic()
+            for _ in range(3 if timed else 1):
+                self._gradients(batch, self.state.choice)
+        self._replan((time.monotonic() - started) / 3)
+
+    def fit(self) -> None:
+        clock, every = self.state.clock, self._validation_interval()
+        window = Window()
+        for batch in self.parts.feed.stream(clock.step, self._size, self.parts.recipe.machine.workers):
+            if clock.done:
+                break
+            window.add(*self.update(batch), images=self.parts.recipe.batch)
+            clock.seconds = time.monotonic() - self.began
+            if window.due or clock.done:
+                self._report(window)
+                self._replan(window.step_seconds)
+                window = Window()
+            if clock.step % every == 0 or clock.done:
+                self.validate()
+            self._save_if_due()
+            if self._stops_early():
+                break
+
+    def update(self, batch: Batch) -> tuple[float, float, float]:
+        """One step. Returns the batch's loss, accuracy and gradient norm; an update that is not finite is left out."""
+        state, r = self.state, self.parts.recipe
+        progress = state.clock.progress_at(state.clock.step)
+        # Dropout and stochastic depth draw from torch's generator: started anew at every step, it has no history.
+        torch.manual_seed(int(uniform("step", r.seed, state.clock.step, self.parts.world.rank) * 2**53))
+        loss, hits = self._gradients_within_memory(batch)
+        parameters = [p for group in state.optimizers for g in group.param_groups for p in g["params"]]
+        norm = nn.utils.clip_grad_norm_(parameters, r.optimizer.clip or float("inf"), foreach=True)
+        if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
+            optimizer.set_rate(state.optimizers, schedule.rate(progress, r.schedule))
+            for each in state.optimizers:
+                each.step()
+            if state.average:
+                state.average.update(state.model, schedule.ema_decay(state.clock.step, r.optimizer.ema))
+            state.bad_in_a_row = 0
+        else:
+            self._skip_update(float(loss), float(norm))
+        self._clear_gradients()
+        state.clock.tick()
+        return float(loss), float(hits) / r.batch, float(norm)
+
+    def _gradients_within_memory(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Out of memory: half as many images at a time, the same step."""
+        while True:
+            try:
+                return self._gradients(batch, self.state.choice)
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                micro = self.state.choice.micro_batch or len(batch.labels)
+                if not _is_out_of_memory(error) or micro < 2:
+                    raise
+                self._clear_gradients()
+                self.state.choice = dataclasses.replace(self.state.choice, micro_batch=micro // 2)
+                self.parts.log.say(f"out of memory: going on with {micro // 2} images at a time")
+
+    def _gradients(self, batch: Batch, choice: Choice) -> tuple[Tensor, Tensor]:
+        """Add the gradients of the batch's mean loss to the parameters; micro-batch by micro-batch if need be."""
+        device, r, task = self.parts.world.device, self.parts.recipe, self.parts.task
+        total, hits = torch.zeros((), device=device), torch.zeros((), device=device)
+        images = task.preprocess.normalize(batch.images.to(device, non_blocking=True))
+        targets = soft_targets(batch.labels.to(device), task.classes, r.loss.label_smoothing)
+        images, targets = mix(images, targets, batch.picks, r.augment)
+        micro = choice.micro_batch or len(images)
+        for start in range(0, len(images), micro):
+            part, goal = images[start : start + micro], targets[start : start + micro]
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=choice.bf16):
+                loss, hit = supervised(self.module, part, goal, self.parts.class_weights)
+            share = len(part) / len(images)
+            torch.autograd.backward(loss * share)
+            total, hits = total + loss.detach() * share, hits + hit
+        both = self.parts.world.sum(torch.stack([total, hits]))
+        return both[0] / self.parts.world.size, both[1]
+
+    def _clear_gradients(self) -> None:
+        for each in self.state.optimizers:
+            each.zero_grad(set_to_none=True)
+
+    def _skip_update(self, loss: float, norm: float) -> None:
+        self.state.bad_steps += 1
+        self.state.bad_in_a_row += 1
+        self.parts.log.say(f"step {self.state.clock.step}: loss {loss}, gradient norm {norm}: update left out")
+        if self.state.bad_in_a_row >= MAX_BAD_STEPS:
+            self._save()
+            raise WorkError(
+                f"{MAX_BAD_STEPS} steps in a row without a finite gradient; the last good weights are saved in "
+                f"{self.parts.folder}: lower optimizer.lr, or use machine.precision=fp32"
+            )
+
+    def validate(self) -> None:
+        """Measure on the validation split, keep the weights if they are the best so far."""
+        state, started = self.state, time.monotonic()
+        if state.average:
+            state.average.swap(state.model)
+        found = self._measure(self.parts.task.val_images, self.parts.task.val)
+        state.validations += 1
+        state.since_best += 1
+        if found["top1"] > state.best.get("top1", -1.0):
+            state.best, state.since_best = {"step": state.clock.step, **found}, 0
+            if self.parts.world.is_main:
+                checkpoint.write_best(self.parts.folder / "checkpoints", state.model.state_dict(), state.best)
+        if state.average:
+            state.average.swap(state.model)
+        self.validation_seconds = time.monotonic() - started
+        epoch = self._epoch()
+        self.parts.log.record(state.clock.step, epoch=epoch, **{f"val_{k}": v for k, v in found.items()})
+        marker = "  best so far" if state.since_best == 0 else ""
+        self.parts.log.say(
+            f"epoch {epoch:6.2f}   val {found['top1']:.2%}   loss {found['loss']:.4f}   "
+            f"{state.clock.seconds / 60:.1f} min{marker}"
+        )
+
+    def _measure(self, images: Tensor, split: Split) -> dict[str, float]:
+        evaluation = evaluate_predictions(self._predict(images, split))
+        return {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
+
+    def _predict(self, images: Tensor, split: Split) -> Predictions:
+        preprocess, device = self.parts.task.preprocess, self.parts.world.device
+        batches = (
+            (preprocess.normalize(images[i : i + 256].to(device)), torch.from_numpy(split.labels[i : i + 256]))
+            for i in range(0, len(images), 256)
+        )
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.state.choice.bf16):
+            logits, labels = predict_logits(self.state.model, batches)
+        names = [split.images.name(i) for i in range(len(split))]
+        return Predictions(logits, labels, self.parts.task.data.class_names, names)
+
+    def finish(self) -> Result:
+        """The best weights by validation become the model; the test split, if there is one, is looked at once."""
+        p, state = self.parts, self.state
+        best = checkpoint.read_best(p.folder / "checkpoints")
+        state.model.load_state_dict(best)
+        found = {"val": self._predict(p.task.val_images, p.task.val)}
+        if p.task.test is not None:
+            images, test, _ = load(p.task.test, p.task.preprocess, p.recipe.corrupt_limit)
+            found["test"] = self._predict(images, test)
+        measured = {name: evaluate_predictions(predictions) for name, predictions in found.items()}
+        if p.world.is_main:
+            for name, predictions in found.items():
+                save_predictions(p.folder / f"predictions-{name}.safetensors", predictions)
+            metrics = {f"{name}_top1": round(m.top1, 6) for name, m in measured.items()}
+            save_model(state.model, p.folder / "model", info(p.recipe, p.task).replace(metrics=metrics))
+        p.world.wait()
+        state.clock.seconds = time.monotonic() - self.began
+        result = Result(
+            run=str(p.folder),
+            val=measured["val"].to_dict(),
+            test=measured["test"].to_dict() if "test" in measured else None,
+            epochs=self._epoch(),
+            seconds=round(state.clock.seconds, 2),
+            steps=state.clock.step,
+            parameters=sum(q.numel() for q in state.model.parameters()),
+            skipped_updates=state.bad_steps,
+            weights_sha256=sha256(p.folder / "model" / WEIGHTS),
+        )
+        if p.world.is_main:
+            write_json(p.folder / "result.json", result.to_dict())
+        return result
+
+    def _report(self, window: Window) -> None:
+        r, clock = self.parts.recipe, self.state.clock
+        lr = r.optimizer.lr * schedule.rate(clock.progress, r.schedule)
+        numbers = window.means() | {"lr": lr}
+        self.parts.log.record(clock.step, epoch=self._epoch(), **numbers)
+        text = f"loss {numbers['loss']:.3f} acc {numbers['accuracy']:.1%} {numbers['images_per_s']:,.0f} img/s"
+        self.parts.log.advance(clock.step, clock.total, text)
+
+    def _replan(self, step_seconds: float) -> None:
+        """With a budget of minutes: how many more steps fit, by the pace of late."""
+        test = len(self.parts.task.test or ()) / max(len(self.parts.task.val), 1)
+        reserve = self.validation_seconds * (2 + test) + 2.0
+        clock = self.state.clock
+        clock.seconds = time.monotonic() - self.began
+        clock.replan(step_seconds, reserve)
+        clock.total = int(self.parts.world.share(clock.total))
+
+    def _save_if_due(self) -> None:
+        minutes = self.parts.recipe.keep.every_minutes
+        stop = self.parts.world.agree(bool(self.interrupts.received))
+        due = self.parts.world.agree(time.monotonic() - self.saved_at >= 60 * minutes)
+        if stop or due or self.state.clock.done:
+            self._save()
+        if stop:
+            raise Interrupted(self.interrupts.received or 15, str(self.parts.folder))
+
+    def _save(self) -> None:
+        self.state.clock.seconds = time.monotonic() - self.began
+        if self.parts.world.is_main:
+            folder, keep = self.parts.folder / "checkpoints", self.parts.recipe.keep.last
+            checkpoint.write(folder, self.state.clock.step, self.state.tensors(), self.state.numbers(), keep)
+        self.saved_at = time.monotonic()
+
+    def _stops_early(self) -> bool:
+        patience = self.parts.recipe.budget.early_stop
+        if patience and self.state.since_best >= patience and self.state.validations:
+            self.parts.log.say(f"no better validation in {patience}: stopping early")
+            return True
+        return False
+
+    def _validation_interval(self) -> int:
+        return max(
+            1, round(self.parts.recipe.budget.validate_every * self.parts.feed.plan.count / self.parts.recipe.batch)
+        )
+
+    def _size(self, step: int) -> tuple[int, int]:
+        r = self.parts.recipe
+        return schedule.image_size(self.state.clock.progress_at(step), r.schedule, self.parts.task.preprocess.size)
+
+    def _epoch(self) -> float:
+        return round(self.state.clock.step * self.parts.recipe.batch / self.parts.feed.plan.count, 4)
+
+    def _describe(self) -> str:
+        r, task, choice = self.parts.recipe, self.parts.task, self.state.choice
+        millions = sum(p.numel() for p in self.state.model.parameters()) / 1e6
+        how = ("bf16" if choice.bf16 else "fp32") + (", compiled" if choice.compile else "")
+        return (
+            f"{len(task.train):,} train, {len(task.val):,} val, {len(task.test or ()):,} test images, "
+            f"{task.classes} classes; {r.model} with {millions:.2f} M parameters; batch {r.batch}, {how}"
+        )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,134 @@
+"""`Recipe`: everything that decides what a training run does. The named ones stand in `recipes.py`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vitkit import settings
+from vitkit.data.augment import Augment
+from vitkit.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the blocks, adamw for all else
+    lr: float = 1e-3
+    muon_lr: float = 2e-2
+    weight_decay: float = 0.05  # on matrices only: not on biases, norms, tokens, positions
+    betas: tuple[float, float] = (0.9, 0.99)
+    layer_decay: float = 1.0  # the learning rate of each layer, as a share of the one above it
+    clip: float = 1.0  # the largest gradient norm; 0: no clipping
+    ema: float = 0.0  # decay of the moving average of the weights; 0: none
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Everything in shares of the run, so that a recipe holds for any number of epochs or minutes."""
+
+    shape: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
+    warmup: float = 0.05
+    decay: float = 0.2  # wsd: the share of the run at the end in which the rate falls
+    floor: float = 0.0  # the last rate, as a share of the highest
+    sizes: tuple[tuple[float, int], ...] = ()  # progressive resolution: (from this share on, this image size)
+
+
+@dataclass(frozen=True)
+class Loss:
+    label_smoothing: float = 0.1
+    class_weights: Literal["none", "balanced"] = "none"
+
+
+@dataclass(frozen=True)
+class Budget:
+    epochs: float = 20.0
+    minutes: float = 0.0  # above 0: plan the run for this time instead
+    early_stop: int = 0  # stop after this many validations without a better one; 0: never
+    validate_every: float = 1.0  # in epochs
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What may change the speed, but the result by no more than rounding."""
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: what a short trial finds faster
+    compile: Literal["auto", "on", "off"] = "auto"  # auto: when the run is long enough to pay for it
+    micro_batch: int = 0  # images at a time within a step; 0: the whole batch
+    checkpoint_blocks: bool = False
+    workers: int = 0  # processes that decode; 0: a thread
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How often the state is saved, and how many states are kept."""
+
+    every_minutes: float = 5.0
+    last: int = 2
+
+
+@dataclass(frozen=True)
+class Recipe:
+    promise: str = ""  # what a named recipe reached, where, in what time
+    data: str = ""
+    label: str = "label"
+    data_dir: str = ""
+    val_fraction: float = 0.1  # of the training images, where the data set brings no validation split
+    balanced_sampling: bool = False
+    corrupt_limit: float = 0.01
+    model: str = "vit_tiny_patch16_224"
+    config: Mapping[str, Any] = field(default_factory=dict)  # changes to the model's own config
+    init: str = ""  # start from these weights
+    batch: int = 256  # images per step, over all processes
+    seed: int = 0
+    preprocess: Mapping[str, Any] = field(default_factory=dict)  # changes to what the data suggests
+    augment: Augment = field(default_factory=Augment)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    loss: Loss = field(default_factory=Loss)
+    budget: Budget = field(default_factory=Budget)
+    machine: Machine = field(default_factory=Machine)
+    keep: Keep = field(default_factory=Keep)
+
+    def __post_init__(self) -> None:
+        for part in (
+            self,
+            self.augment,
+            self.optimizer,
+            self.schedule,
+            self.loss,
+            self.budget,
+            self.machine,
+            self.keep,
+        ):
+            settings.check_types(part)
+        _check_ranges(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        return settings.to_dict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Recipe":
+        return settings.from_dict(cls, values)
+
+    def override(self, assignments: Sequence[str]) -> "Recipe":
+        return settings.override(self, assignments)
+
+
+def _check_ranges(r: Recipe) -> None:
+    positive = {"batch": r.batch, "optimizer.lr": r.optimizer.lr, "optimizer.muon_lr": r.optimizer.muon_lr}
+    positive |= {"keep.last": r.keep.last, "augment.repeats": r.augment.repeats}
+    positive |= {"budget.validate_every": r.budget.validate_every}
+    for name, value in positive.items():
+        if value <= 0:
+            raise ConfigError(f"{name}={value}: must be above 0")
+    shares = {"val_fraction": r.val_fraction, "corrupt_limit": r.corrupt_limit, "schedule.warmup": r.schedule.warmup}
+    shares |= {"schedule.decay": r.schedule.decay, "schedule.floor": r.schedule.floor, "augment.erase": r.augment.erase}
+    shares |= {"loss.label_smoothing": r.loss.label_smoothing, "optimizer.ema": r.optimizer.ema}
+    shares |= {"optimizer.layer_decay": r.optimizer.layer_decay}
+    for name, value in shares.items():
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{name}={value}: a share lies between 0 and 1")
+    if r.budget.minutes <= 0 and r.budget.epochs <= 0:
+        raise ConfigError(f"budget.epochs={r.budget.epochs}: give a number above 0, or minutes")
+    if r.optimizer.weight_decay < 0 or r.optimizer.clip < 0 or r.machine.micro_batch < 0 or r.machine.workers < 0:
+        raise ConfigError("weight_decay, clip, micro_batch and workers must not be negative")

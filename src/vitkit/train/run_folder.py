@@ -1,0 +1,42 @@
+"""The folder of a run, made once and only gone on with when asked.
+
+recipe.json        the resolved recipe            metrics.jsonl   a line per report and validation
+environment.json   versions and hardware          checkpoints/    the last states, and the best weights
+result.json        the outcome                    model/          the final model folder
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+from vitkit.errors import UsageError
+from vitkit.files import write_json
+from vitkit.train.environment import describe_environment
+from vitkit.train.recipe import Recipe
+
+
+def open_folder(folder: Path, recipe: Recipe, resume: bool) -> Path:
+    """A new folder with the resolved recipe in it, or the one to resume, whose recipe must be the same."""
+    saved = folder / "recipe.json"
+    if saved.exists() and not resume:
+        raise UsageError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
+    if saved.exists():
+        _check_same(recipe, Recipe.from_dict(json.loads(saved.read_text())), folder)
+        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the run folder {folder}: {error.strerror}; choose another --out") from error
+    if int(os.environ.get("RANK", "0")) == 0:
+        write_json(saved, recipe.to_dict())
+        write_json(folder / "environment.json", describe_environment())
+    return folder
+
+
+def _check_same(new: Recipe, old: Recipe, folder: Path) -> None:
+    """A resumed run may change how fast it runs and how often it saves, nothing that changes the result."""
+    a, b = (dataclasses.replace(r, keep=new.keep, machine=new.machine, promise="").to_dict() for r in (new, old))
+    for key in a:
+        if json.dumps(a[key]) != json.dumps(b[key]):
+            raise UsageError(f"--resume: {key} is {a[key]}, but {folder} was started with {b[key]}: use the same")

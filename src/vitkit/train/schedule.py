@@ -1,0 +1,35 @@
+"""Pure functions of the progress of a run, from 0 at its first step to 1 at its end."""
+
+import math
+
+from vitkit.train.recipe import Schedule
+
+
+def rate(progress: float, s: Schedule) -> float:
+    """The learning rate as a share of the highest one: up linearly, then along the shape."""
+    if progress < s.warmup:
+        return (progress + 1e-9) / s.warmup
+    left = (progress - s.warmup) / max(1 - s.warmup, 1e-9)
+    return s.floor + (1 - s.floor) * _fall(min(left, 1.0), s)
+
+
+def _fall(t: float, s: Schedule) -> float:
+    match s.shape:
+        case "cosine":
+            return (1 + math.cos(math.pi * t)) / 2
+        case "linear":
+            return 1 - t
+        case "wsd":  # warm-up, stable, decay
+            return min(1.0, (1 - t) / s.decay) if s.decay else 1.0
+        case "constant":
+            return 1.0
+
+
+def ema_decay(step: int, decay: float) -> float:
+    """Small at first, so that the average does not remember the random start."""
+    return min(decay, (1 + step) / (10 + step))
+
+
+def image_size(progress: float, s: Schedule, default: tuple[int, int]) -> tuple[int, int]:
+    sizes = [size for start, size in s.sizes if progress >= start]
+    return (sizes[-1], sizes[-1]) if sizes else default

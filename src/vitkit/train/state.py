@@ -1,0 +1,55 @@
+"""What changes during a run. Saved and restored whole: tensors by name, numbers as JSON."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitkit.model import ViT
+from vitkit.train import checkpoint, optimizer
+from vitkit.train.clock import Clock
+from vitkit.train.tune import Choice
+
+_COUNTS = ("best", "validations", "since_best", "bad_steps", "bad_in_a_row")
+
+
+@dataclass
+class State:
+    model: ViT
+    optimizers: list[torch.optim.Optimizer]
+    average: optimizer.Average | None
+    clock: Clock
+    choice: Choice
+    best: dict[str, Any] = field(default_factory=dict)  # the validation that was best so far
+    validations: int = 0
+    since_best: int = 0
+    bad_steps: int = 0  # in all
+    bad_in_a_row: int = 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        named = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        if self.average:
+            named |= {f"average.{k}": v for k, v in self.average.state_dict().items()}
+        for i, each in enumerate(self.optimizers):
+            named |= checkpoint.pack_optimizer(each, f"optimizer.{i}.")
+        return named
+
+    def numbers(self) -> dict[str, Any]:
+        counts = {k: getattr(self, k) for k in _COUNTS}
+        return {"clock": self.clock.numbers(), "choice": dataclasses.asdict(self.choice), **counts}
+
+    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        self.model.load_state_dict(_under("model.", tensors))
+        if self.average:
+            self.average.load_state_dict(_under("average.", tensors))
+        for i, each in enumerate(self.optimizers):
+            checkpoint.unpack_optimizer(each, f"optimizer.{i}.", tensors)
+        self.clock, self.choice = Clock(**numbers["clock"]), Choice(**numbers["choice"])
+        for key in _COUNTS:
+            setattr(self, key, numbers[key])
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,52 @@
+"""Precision and compilation, chosen by what is faster here, not by folklore."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from vitkit.train.distributed import World
+from vitkit.train.recipe import Recipe
+
+COMPILE_PAYS_AFTER = 300.0  # seconds of uncompiled training: a compilation takes about one, and saves about a third
+
+
+@dataclass(frozen=True)
+class Choice:
+    made: bool = False
+    bf16: bool = False
+    compile: bool = False
+    micro_batch: int = 0
+
+
+def tune(recipe: Recipe, steps: int, gradients: Callable[[Choice], Any], world: World) -> Choice:
+    """Time a few gradients, which are thrown away, and decide; all processes follow the main one."""
+    machine = recipe.machine
+    trials = {"fp32": [False], "bf16": [True], "auto": [False, True]}[machine.precision]
+    unsure = len(trials) > 1 or (machine.compile == "auto" and not recipe.budget.minutes)
+    candidates = {bf16: Choice(bf16=bf16, micro_batch=machine.micro_batch) for bf16 in trials}
+    paces = {bf16: _seconds(partial(gradients, choice)) if unsure else 0.0 for bf16, choice in candidates.items()}
+    bf16 = bool(world.share(float(min(paces, key=lambda b: paces[b]))))
+    expected = 60 * recipe.budget.minutes or steps * paces[bf16]
+    compiles = machine.compile == "on" or (
+        machine.compile == "auto" and expected > COMPILE_PAYS_AFTER and _can_compile(world.device.type)
+    )
+    return Choice(made=True, bf16=bf16, compile=bool(world.share(float(compiles))), micro_batch=machine.micro_batch)
+
+
+def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:
+    """The quickest of a few rounds after a warm-up: noise only ever adds."""
+    run()
+    times = []
+    for _ in range(rounds):
+        started = time.monotonic()
+        run()
+        times.append(time.monotonic() - started)
+    return min(times)
+
+
+def _can_compile(device: str) -> bool:
+    """On a CPU, torch.compile writes C++ and needs a compiler."""
+    return device != "cpu" or any(shutil.which(name) for name in ("g++", "clang++", "c++"))

@@ -1,0 +1,89 @@
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from vitkit import settings
+from vitkit.errors import ConfigError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Inner:
+    lr: float = 1e-3
+    shape: Literal["cosine", "linear"] = "cosine"
+    pair: tuple[float, float] = (0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class Outer:
+    epochs: int = 10
+    name: str = ""
+    limit: float | None = None
+    stem: tuple[int, ...] = ()
+    table: dict[str, Any] = field(default_factory=dict)
+    inner: Inner = field(default_factory=Inner)
+
+    def __post_init__(self) -> None:
+        settings.check_types(self)
+        settings.check_types(self.inner)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("epochs=3", Outer(epochs=3)),
+        ("inner.lr=2e-4", Outer(inner=Inner(lr=2e-4))),
+        ("inner.lr=1", Outer(inner=Inner(lr=1))),
+        ("inner.shape=linear", Outer(inner=Inner(shape="linear"))),
+        ("inner.pair=(0.8, 0.95)", Outer(inner=Inner(pair=(0.8, 0.95)))),
+        ("stem=[8, 16]", Outer(stem=(8, 16))),
+        ("limit=none", Outer()),
+        ("limit=0.5", Outer(limit=0.5)),
+        ("name=12", Outer(name="12")),
+        ("table.drop_path=0.1", Outer(table={"drop_path": 0.1})),
+    ],
+)
+def test_an_assignment_is_read_as_the_type_of_its_field(assignment: str, expected: Outer) -> None:
+    assert settings.override(Outer(), [assignment]) == expected
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("epochs", "expected key.path=value"),
+        ("epochs=three", "epochs=three: expected a whole number"),
+        ("epochs=1.5", "expected a whole number"),
+        ("inner=3", "this is a group; set one of lr, shape, pair"),
+        ("inner.shape=cosin", "expected one of 'cosine', 'linear'"),
+        ("inner.pair=(1, 2, 3)", "expected 2 values"),
+        ("epochs.x=1", "is a single value"),
+    ],
+)
+def test_a_wrong_assignment_says_what_was_expected(assignment: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(".", r"\.")):
+        settings.override(Outer(), [assignment])
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"), [("epoch", "'epochs'"), ("inner.lrr", "'inner.lr'"), ("iner.lr", "'inner'")]
+)
+def test_an_unknown_key_suggests_the_nearest(path: str, nearest: str) -> None:
+    with pytest.raises(UnknownNameError, match=nearest):
+        settings.override(Outer(), [f"{path}=1"])
+
+
+def test_a_round_trip_through_plain_values_changes_nothing() -> None:
+    import json
+
+    made = Outer(epochs=3, stem=(1, 2), inner=Inner(pair=(0.1, 0.2)), table={"a": 1})
+    assert settings.from_dict(Outer, json.loads(json.dumps(settings.to_dict(made)))) == made
+
+
+def test_unknown_keys_in_a_dictionary_are_errors_also_deeper_down() -> None:
+    with pytest.raises(UnknownNameError, match=r"'inner\.lr'"):
+        settings.from_dict(Outer, {"inner": {"lrr": 1.0}})
+
+
+def test_true_is_no_number() -> None:
+    with pytest.raises(ConfigError, match="epochs=True"):
+        Outer(epochs=True)

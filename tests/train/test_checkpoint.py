@@ -1,0 +1,96 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitkit.errors import WorkError
+from vitkit.train import checkpoint
+
+
+def write(folder: Path, *steps: int, keep: int = 3) -> None:
+    for step in steps:
+        checkpoint.write(folder, step, {"w": torch.full((4,), float(step))}, {"note": step}, keep)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    write(tmp_path, 5)
+    tensors, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    assert tensors["w"].tolist() == [5.0] * 4
+    assert numbers["note"] == numbers["step"] == 5
+
+
+def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3, 100, keep=2)
+    assert sorted(p.name for p in tmp_path.glob("*.json")) == ["step-00000003.json", "step-00000100.json"]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_no_checkpoint_at_all_is_none(tmp_path: Path) -> None:
+    assert checkpoint.read_newest(tmp_path) is None
+
+
+def damage_bit(path: Path) -> None:
+    content = bytearray(path.with_suffix(".safetensors").read_bytes())
+    content[-1] ^= 1
+    path.with_suffix(".safetensors").write_bytes(content)
+
+
+DAMAGE = {
+    "a flipped bit": damage_bit,
+    "a truncated tensor file": lambda p: p.with_suffix(".safetensors").write_bytes(b"x" * 10),
+    "a missing tensor file": lambda p: p.with_suffix(".safetensors").unlink(),
+    "an empty manifest": lambda p: p.write_text(""),
+    "half a manifest": lambda p: p.write_text(p.read_text()[:20]),
+    "a manifest that is no object": lambda p: p.write_text("[1]"),
+    "a manifest of another file": lambda p: p.write_text(json.dumps({"sha256": "0" * 64})),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, how: str) -> None:
+    write(tmp_path, 1, 2)
+    DAMAGE[how](tmp_path / "step-00000002.json")
+    _, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    assert numbers["step"] == 1
+
+
+def test_when_all_are_damaged_it_says_so(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    damage_bit(tmp_path / "step-00000001.json")
+    with pytest.raises(WorkError, match="none of the 1 checkpoints"):
+        checkpoint.read_newest(tmp_path)
+
+
+def test_an_optimizer_goes_on_exactly_where_it_was() -> None:
+    def parts() -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 3)
+        return layer, torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True)
+
+    def step(layer: torch.nn.Linear, adamw: torch.optim.Optimizer, seed: int) -> None:
+        torch.manual_seed(seed)
+        layer(torch.randn(5, 3)).square().sum().backward()
+        adamw.step()
+        adamw.zero_grad()
+
+    layer, adamw = parts()
+    for seed in (1, 2):
+        step(layer, adamw, seed)
+    tensors = {**layer.state_dict(), **checkpoint.pack_optimizer(adamw, "o.")}
+    tensors = {k: v.clone() for k, v in tensors.items()}
+    step(layer, adamw, 3)
+
+    other, fresh = parts()
+    other.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("o.")})
+    checkpoint.unpack_optimizer(fresh, "o.", tensors)
+    step(other, fresh, 3)
+    assert torch.equal(layer.weight, other.weight)
+
+
+def test_the_best_weights_are_verified(tmp_path: Path) -> None:
+    checkpoint.write_best(tmp_path, {"w": torch.ones(2)}, {"top1": 0.5})
+    assert checkpoint.read_best(tmp_path)["w"].tolist() == [1.0, 1.0]
+    damage_bit(tmp_path / "best.json")
+    with pytest.raises(WorkError, match="damaged"):
+        checkpoint.read_best(tmp_path)

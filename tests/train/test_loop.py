@@ -1,0 +1,199 @@
+"""Short real runs on the handwritten digits."""
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitkit.errors import ConfigError, UsageError, WorkError
+from vitkit.train import Recipe, Result, get_recipe, loop, train
+from vitkit.train.interrupt import Interrupted
+from vitkit.train.log import Journal
+
+SMALL = {"width": 16, "depth": 2, "heads": 2, "head_width": 8, "mlp_width": 32, "patch_size": 4, "drop_path": 0.1}
+
+
+def recipe(*changes: str, epochs: float = 0.2) -> Recipe:
+    short = dataclasses.replace(get_recipe("digits"), config={**SMALL, "dropout": 0.1})
+    short = dataclasses.replace(short, augment=dataclasses.replace(short.augment, mixup=0.2))
+    return short.override([f"budget.epochs={epochs}", "budget.validate_every=0.1", *changes])
+
+
+def run(folder: Path, *changes: str, resume: bool = False, **named: float) -> Result:
+    return train(recipe(*changes, **named), folder, resume=resume, quiet=True)
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIGINT) -> None:
+    """The signal arrives while a step is being computed."""
+    original = loop.Run.update
+
+    def update(self: loop.Run, batch: object) -> object:
+        if self.state.clock.step == step:
+            os.kill(os.getpid(), number)
+        return original(self, batch)
+
+    monkeypatch.setattr(loop.Run, "update", update)
+
+
+def test_a_run_leaves_everything_one_needs(tmp_path: Path) -> None:
+    result = run(tmp_path / "run")
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert {"recipe.json", "environment.json", "metrics.jsonl", "result.json", "checkpoints", "model"} <= names
+    assert {"predictions-val.safetensors", "predictions-test.safetensors"} <= names
+    saved = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert saved["weights_sha256"] == result.weights_sha256
+    assert saved["val"]["n"] == 359
+    assert saved["test"]["n"] == 359
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(tmp_path: Path) -> None:
+    a, b, c = (run(tmp_path / n, f"seed={s}").weights_sha256 for n, s in (("a", 1), ("b", 1), ("c", 2)))
+    assert a == b
+    assert a != c
+
+
+@pytest.mark.parametrize("changes", [(), ("optimizer.name=muon", "optimizer.ema=0"), ("machine.precision=bf16",)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_interrupted_and_resumed_ends_in_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], number: int
+) -> None:
+    whole = run(tmp_path / "whole", *changes)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3, number)
+        with pytest.raises(Interrupted, match="--resume") as caught:
+            run(tmp_path / "parts", *changes)
+    assert caught.value.exit_code == 128 + number
+    assert run(tmp_path / "parts", *changes, resume=True).weights_sha256 == whole.weights_sha256
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    first = run(tmp_path / "run")
+    again = run(tmp_path / "run", resume=True)
+    assert again.weights_sha256 == first.weights_sha256
+    assert again.steps == first.steps
+
+
+def test_handlers_are_restored_after_a_run(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    run(tmp_path / "run")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_run_works_in_a_thread_where_signals_cannot_be_caught(tmp_path: Path) -> None:
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(run(tmp_path / "run")))
+    thread.start()
+    thread.join()
+    assert results[0].steps == 7
+
+
+def test_a_run_folder_is_never_overwritten(tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    with pytest.raises(UsageError, match="holds a run already"):
+        run(tmp_path / "run")
+
+
+def test_a_run_is_not_resumed_with_another_recipe(tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    with pytest.raises(UsageError, match="--resume: batch is 16, but"):
+        run(tmp_path / "run", "batch=16", resume=True)
+
+
+def test_micro_batches_change_the_result_by_rounding_only(tmp_path: Path) -> None:
+    options = ("optimizer.ema=0", "config.dropout=0.0", "config.drop_path=0.0", "optimizer.lr=1e-4")
+    whole, parts = (run(tmp_path / n, *options, f"machine.micro_batch={m}") for n, m in (("a", 0), ("b", 8)))
+    assert whole.val["nll"] == pytest.approx(parts.val["nll"], rel=1e-4)
+    assert whole.weights_sha256 != parts.weights_sha256
+
+
+def test_running_out_of_memory_halves_the_micro_batch_and_keeps_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.supervised
+
+    def hungry(model: torch.nn.Module, images: torch.Tensor, *rest: torch.Tensor) -> object:
+        if len(images) > 8:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(model, images, *rest)
+
+    expected = run(tmp_path / "small", "machine.micro_batch=8")
+    monkeypatch.setattr(loop, "supervised", hungry)
+    result = run(tmp_path / "run")
+    assert result.steps == 7
+    assert result.weights_sha256 == expected.weights_sha256
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
+    original, count = loop.supervised, iter(range(1000))
+
+    def bad(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, hits = original(*inputs)
+        return (loss * float("nan") if next(count) in steps else loss), hits
+
+    monkeypatch.setattr(loop, "supervised", bad)
+
+
+def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poison(monkeypatch, range(2, 4))
+    result = run(tmp_path / "run")
+    assert result.skipped_updates == 2
+    assert all(p.isfinite().all() for p in loop.checkpoint.read_best(tmp_path / "run" / "checkpoints").values())
+
+
+def test_many_updates_in_a_row_that_are_not_finite_stop_the_run_with_a_good_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, range(1, 1000))
+    with pytest.raises(WorkError, match="5 steps in a row without a finite gradient"):
+        run(tmp_path / "run", epochs=1.0)
+    tensors, numbers = loop.checkpoint.read_newest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
+    assert all(t.isfinite().all() for t in tensors.values())
+    assert numbers["bad_steps"] == 5
+
+
+def test_a_budget_of_minutes_is_kept(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", "budget.minutes=0.12", "budget.validate_every=5")
+    assert 2 < result.seconds < 12
+    assert result.steps > 5
+
+
+def test_early_stop_ends_the_run(tmp_path: Path) -> None:
+    result = run(
+        tmp_path / "run", "budget.early_stop=2", "optimizer.lr=1e-12", "budget.validate_every=0.05", epochs=5.0
+    )
+    assert result.steps < 20
+
+
+def test_balanced_sampling_and_class_weights_run(tmp_path: Path) -> None:
+    assert run(tmp_path / "run", "balanced_sampling=true", "loss.class_weights=balanced").steps == 7
+
+
+def test_the_journal_of_a_resumed_run_has_no_line_twice(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, quiet=True)
+    for step in (10, 20, 30):
+        journal.record(step, loss=1.0)
+    journal.file.write('{"step": 4')  # killed in the middle of a line
+    journal.rewind(20)
+    journal.record(30, loss=2.0)
+    journal.close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(e["step"], e["loss"]) for e in lines] == [(10, 1.0), (20, 1.0), (30, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("batch=0", "batch=0: must be above 0"),
+        ("loss.label_smoothing=1.5", "label_smoothing=1.5: a share lies between 0 and 1"),
+        ("budget.epochs=0", "budget.epochs=0: give a number above 0"),
+        ("machine.workers=-1", "must not be negative"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense_is_refused(change: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        recipe().override([change])

@@ -1,0 +1,100 @@
+import pytest
+import torch
+
+from vitkit.model import create_model
+from vitkit.train import optimizer
+from vitkit.train.recipe import Optimizer
+
+SMALL = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
+
+
+def model(**changes: object) -> torch.nn.Module:
+    return create_model({**SMALL, "registers": 2, "layer_scale": 0.1, **changes}, seed=0)
+
+
+def groups_of(vit: torch.nn.Module, settings: Optimizer) -> dict[str, tuple[str, dict]]:
+    """Parameter name → (optimizer, its group)."""
+    found = {}
+    for each in optimizer.build(vit, settings):
+        for group in each.param_groups:
+            for p in group["params"]:
+                name = next(n for n, q in vit.named_parameters() if q is p)
+                assert name not in found, f"{name} is in two groups"
+                found[name] = (type(each).__name__, group)
+    return found
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_every_parameter_is_in_exactly_one_group(name: str) -> None:
+    vit = model()
+    assert groups_of(vit, Optimizer(name=name)).keys() == dict(vit.named_parameters()).keys()
+
+
+def test_only_matrices_and_filters_decay() -> None:
+    found = groups_of(model(), Optimizer(weight_decay=0.05))
+    decayed = {n for n, (_, g) in found.items() if g["weight_decay"] == 0.05}
+    kept = {n for n, (_, g) in found.items() if g["weight_decay"] == 0.0}
+    assert decayed | kept == found.keys()
+    assert {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "head.weight"} <= decayed
+    assert {"cls_token", "reg_token", "pos_embed", "norm.weight", "blocks.1.ls1.gamma", "head.bias"} <= kept
+
+
+def test_layer_decay_lowers_the_rate_towards_the_input() -> None:
+    found = groups_of(model(), Optimizer(lr=1.0, layer_decay=0.5))
+    rates = {n: g["base_lr"] for n, (_, g) in found.items()}
+    assert rates["head.weight"] == 1.0
+    assert rates["blocks.1.mlp.fc1.weight"] == 0.5
+    assert rates["blocks.0.norm1.bias"] == 0.25
+    assert rates["patch_embed.proj.weight"] == rates["pos_embed"] == 0.125
+
+
+def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else() -> None:
+    found = groups_of(model(), Optimizer(name="muon"))
+    muon = {n for n, (kind, _) in found.items() if kind == "Muon"}
+    assert muon == {n for n in found if n.startswith("blocks.") and n.endswith("weight") and "norm" not in n}
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_few_steps_lower_the_loss(name: str) -> None:
+    vit = model()
+    images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 3
+    optimizers = optimizer.build(vit, Optimizer(name=name, lr=1e-2))
+    losses = []
+    for _ in range(30):
+        loss = torch.nn.functional.cross_entropy(vit(images), labels)
+        loss.backward()
+        for each in optimizers:
+            each.step()
+            each.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_the_rate_of_every_group_follows_its_own_base() -> None:
+    optimizers = optimizer.build(model(), Optimizer(lr=1.0, layer_decay=0.5))
+    optimizer.set_rate(optimizers, 0.1)
+    for group in optimizers[0].param_groups:
+        assert group["lr"] == pytest.approx(0.1 * group["base_lr"])
+
+
+def test_the_average_is_the_exponential_mean_of_the_weights() -> None:
+    vit = torch.nn.Linear(2, 1)
+    average = optimizer.Average(vit)
+    expected = vit.weight.detach().clone()
+    for step in range(5):
+        with torch.no_grad():
+            vit.weight.fill_(float(step))
+        average.update(vit, 0.9)
+        expected = 0.9 * expected + 0.1 * step
+    torch.testing.assert_close(average.state_dict()["weight"], expected)
+
+
+def test_swapping_twice_restores_both() -> None:
+    vit = torch.nn.Linear(2, 1)
+    average = optimizer.Average(vit)
+    torch.nn.init.ones_(vit.weight)
+    before = average.state_dict()["weight"].clone()
+    average.swap(vit)
+    torch.testing.assert_close(vit.weight.detach(), before)
+    average.swap(vit)
+    torch.testing.assert_close(vit.weight.detach(), torch.ones(1, 2))
