@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def set_up(extras: str) -> None:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  # this file runs before pip can check
         sys.exit(f"vitkit needs Python 3.11 or newer, this is {sys.version.split()[0]}")
     stamp, wanted = VENV / f".vitkit-{extras}", fingerprint()
     if stamp.exists() and stamp.read_text() == wanted:
@@ -67,9 +67,9 @@ def refuse_cuda_by_accident() -> None:
     cuda = [name for name in names if name.startswith(("nvidia-", "cuda-"))]
     if cuda:
         sys.exit(
-            f"stopped: your package index would install torch with {len(cuda)} CUDA packages (several GB). Install the CPU "
-            f"build of torch into {VENV.relative_to(ROOT)} first (pytorch.org, 'Get started', compute platform CPU), or "
-            "set VITKIT_ALLOW_CUDA=1 if the CUDA build is what you want."
+            f"stopped: your package index would install torch with {len(cuda)} CUDA packages (several GB). Install the "
+            f"CPU build of torch into {VENV.relative_to(ROOT)} first (pytorch.org, 'Get started', compute platform CPU), "
+            "or set VITKIT_ALLOW_CUDA=1 if the CUDA build is what you want."
         )
 
 

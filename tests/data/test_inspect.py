@@ -122,7 +122,7 @@ def test_the_command_in_a_process_of_its_own() -> None:
     values = json.loads(done.stdout)
     assert done.stderr == ""
     assert values["splits"] == {"train": 1079, "val": 359, "test": 359}
-    assert values["advice"]["model"] == "vit_digits_patch1_8"
+    assert values["advice"]["model"] == "vit_digits_patch2_8"
     assert values["advice"]["channels"] == 1
     assert values["copies"] == []  # 8×8 pixels are too few to call two digits near copies
 

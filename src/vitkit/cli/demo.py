@@ -22,8 +22,9 @@ class Demo:
     """Print one JSON document."""
 
     def run(self) -> int:
-        say = console(stderr=True).print
-        say("[bold]vitkit demo[/]: a Vision Transformer learns handwritten digits, 8×8 pixels, one token per pixel")
+        console(stderr=True).print(
+            "[bold]vitkit demo[/]: a Vision Transformer learns handwritten digits, 8×8 pixels in 16 patches"
+        )
         from vitkit.report import write_report
         from vitkit.train import get_recipe, train
 

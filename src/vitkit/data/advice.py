@@ -13,7 +13,7 @@ SMALL_PATCH = 4  # of those for small images
 # Up to this many training images → model. A model that is too large for its data learns them by heart.
 FOR_PHOTOGRAPHS = [(20_000, "vit_tiny_patch16_224"), (200_000, "vit_small_patch16_224"), (None, "vit_base_patch16_224")]
 FOR_SMALL_IMAGES = [(20_000, "vit_pico_stem4_32"), (None, "vit_mini_stem4_32")]
-FOR_DIGITS = "vit_digits_patch1_8"
+FOR_DIGITS = "vit_digits_patch2_8"
 
 FINE_TUNE_BELOW = 100_000  # images: with fewer, pre-trained weights are worth more than any recipe
 SMALL_SIDE = 64  # pixels

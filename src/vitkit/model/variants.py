@@ -62,10 +62,10 @@ SMALL: dict[str, tuple[dict[str, Any], str]] = {
              class_token=False),
         "convolutional stem as in Xiao et al. 2021, the size of CCT-7 (Hassani et al. 2021)",
     ),
-    "vit_digits_patch1_8": (
-        dict(width=64, depth=4, heads=4, head_width=16, mlp_width=128, image_size=8, patch_size=1, in_channels=1,
+    "vit_digits_patch2_8": (
+        dict(width=64, depth=4, heads=4, head_width=16, mlp_width=128, image_size=8, patch_size=2, in_channels=1,
              position="rotary"),
-        "one token per pixel, for the 8×8 handwritten digits of `vitkit demo`",
+        "for the 8×8 handwritten digits of `vitkit demo`",
     ),
 }  # fmt: skip
 

@@ -74,6 +74,8 @@ def train(recipe: Recipe, out: str | Path, resume: bool = False, quiet: bool = F
     began = time.monotonic()
     folder = open_folder(Path(out), recipe, resume)
     world = join(recipe.machine.device)
+    if recipe.machine.threads:
+        torch.set_num_threads(recipe.machine.threads)
     log: Log = Journal(folder, quiet) if world.is_main else Silent()
     try:
         with Interrupts() as interrupts:

@@ -55,6 +55,7 @@ class Machine:
     micro_batch: int = 0  # images at a time within a step; 0: the whole batch
     checkpoint_blocks: bool = False
     workers: int = 0  # processes that decode; 0: a thread
+    threads: int = 0  # of the CPU, per process; 0: what torch takes. Another number, another rounding
     device: str = "auto"
 
 
@@ -130,5 +131,8 @@ def _check_ranges(r: Recipe) -> None:
             raise ConfigError(f"{name}={value}: a share lies between 0 and 1")
     if r.budget.minutes <= 0 and r.budget.epochs <= 0:
         raise ConfigError(f"budget.epochs={r.budget.epochs}: give a number above 0, or minutes")
-    if r.optimizer.weight_decay < 0 or r.optimizer.clip < 0 or r.machine.micro_batch < 0 or r.machine.workers < 0:
-        raise ConfigError("weight_decay, clip, micro_batch and workers must not be negative")
+    for name, value in {"optimizer.weight_decay": r.optimizer.weight_decay, "optimizer.clip": r.optimizer.clip,
+                        "machine.micro_batch": r.machine.micro_batch, "machine.workers": r.machine.workers,
+                        "machine.threads": r.machine.threads}.items():  # fmt: skip
+        if value < 0:
+            raise ConfigError(f"{name}={value}: must not be negative")
