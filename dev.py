@@ -68,7 +68,7 @@ def refuse_cuda_by_accident() -> None:
     if cuda:
         sys.exit(
             f"stopped: your package index would install torch with {len(cuda)} CUDA packages (several GB). Install the "
-            f"CPU build of torch into {VENV.relative_to(ROOT)} first (pytorch.org, 'Get started', compute platform CPU), "
+            f"CPU build of torch into {VENV.relative_to(ROOT)} first (pytorch.org, 'Get started', CPU), "
             "or set VITKIT_ALLOW_CUDA=1 if the CUDA build is what you want."
         )
 
