@@ -8,8 +8,6 @@ import numpy as np
 
 import vitkit
 from vitkit.data.source import open_data
-from vitkit.evaluate import evaluate_predictions, plot_confusion
-from vitkit.evaluate.saved import load_predictions
 from vitkit.explain import attention_map
 from vitkit.report import figures
 
@@ -39,12 +37,7 @@ def curves() -> None:
     figures.curves([json.loads(line) for line in lines]).savefig(OUT / "curves.png", dpi=80, facecolor="white")
 
 
-def confusion() -> None:
-    evaluation = evaluate_predictions(load_predictions(RUN / "predictions-test.safetensors"))
-    plot_confusion(evaluation).savefig(OUT / "confusion.png", dpi=80, facecolor="white")
-
-
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
-    for draw in (attention, curves, confusion):
+    for draw in (attention, curves):
         draw()

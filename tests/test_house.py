@@ -14,6 +14,7 @@ SOURCE = Path(vitkit.__file__).parent
 # A room may import from its own and from those before it.
 ORDER = [
     "errors",
+    "callable_package",
     "settings",
     "files",
     "model",
@@ -64,6 +65,15 @@ def test_public_names_are_what_all_says() -> None:
     for name in vitkit.__all__:
         assert getattr(vitkit, name) is not None
     assert set(vitkit.__all__) == {"__version__", *vitkit._HOMES}
+
+
+def test_what_is_a_function_and_a_folder_serves_as_both() -> None:
+    code = "import vitkit; import vitkit.train.loop as l; import vitkit.evaluate.run as r; "
+    assert run(code + "print(callable(vitkit.train), callable(vitkit.evaluate), callable(l.train))") == "True True True"
+    assert (
+        run("import vitkit, inspect; print(list(inspect.signature(vitkit.train).parameters)[:2])")
+        == "['recipe', 'out']"
+    )
 
 
 def test_unknown_names_are_attribute_errors() -> None:

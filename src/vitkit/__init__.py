@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from vitkit.weights.folder import save_model as save_model
 
 # Where each public name lives. Modules are imported at first use: `import vitkit` costs next to nothing, and a model
-# can be created without loading what only training or plotting needs.
+# can be created without loading what only training or plotting needs. `train` and `evaluate` are packages as well as
+# functions: see callable_package.py.
 _HOMES = {
     "Predictor": "vitkit.infer",
     "Recipe": "vitkit.train",

@@ -9,7 +9,8 @@ VitkitError                  the root: catch it to catch them all
 │   │   └── CorruptImageError  one image of it that cannot be decoded
 │   ├── WeightsError         a checkpoint or model folder that does not fit
 │   └── MissingExtraError    an optional dependency is not installed
-└── WorkError                the work itself failed on the way                   (exit code 1)
+├── WorkError                the work itself failed on the way                   (exit code 1)
+└── Interrupted              asked to stop, and the state is saved               (exit code 130 or 143)
 
 Each message is one line that says what is wrong, where, and what to do about it.
 """
@@ -71,10 +72,16 @@ class WorkError(VitkitError):
     pass
 
 
+class Interrupted(VitkitError):
+    def __init__(self, signal: int, where: str) -> None:
+        super().__init__(f"interrupted; the state is saved, go on with --resume ({where})")
+        self.exit_code = 128 + signal
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """The end of a message: the nearest known names, or all of them when they are few, or nothing."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         return "; did you mean " + " or ".join(repr(n) for n in near) + "?"
     if len(names) <= 12:

@@ -45,6 +45,8 @@ def override(settings: T, assignments: Sequence[str]) -> T:
 def _assign(settings: Any, keys: Sequence[str], text: str, path: str) -> Any:
     name, rest = keys[0], keys[1:]
     if isinstance(settings, Mapping):  # a table of free keys, such as the model's own settings
+        if rest:
+            raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
         return {**settings, name: _literal(text)}
     hints = get_type_hints(type(settings))
     if name not in hints:

@@ -6,12 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
+
+import vitkit as vitkit_package
+from vitkit.data.source import open_data
 
 
 def vitkit(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "vitkit", *words], capture_output=True, text=True, cwd=cwd, timeout=300
     )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    done = vitkit("train", "digits", "--out", str(folder), "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 def test_help_lists_every_command() -> None:
@@ -70,15 +82,61 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str],
     assert "Traceback" not in done.stderr
 
 
-def test_a_mistyped_command_is_bad_usage() -> None:
-    assert vitkit("modles").returncode == 2
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["modles"], "unknown command 'modles'; did you mean 'models'?"),
+        (["train", "digits"], "--out"),
+        (["train", "digits", "--out", "x", "--lr", "3"], "Unrecognized options: --lr"),
+        (["train", "digits", "--out", "x", "--epochs", "two"], "Error parsing --epochs"),
+        (["train", "digits", "--out", "x", "--epochs", "2", "--minutes", "2"], "two budgets for one run"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_one_line_too(tmp_path: Path, words: list[str], message: str) -> None:
+    done = vitkit(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir()), "a command that fails at its start leaves nothing behind"
+
+
+def test_the_version_is_told() -> None:
+    assert vitkit("--version").stdout.startswith("vitkit 0.")
+
+
+def test_eval_and_predict_agree_with_the_run(trained: Path, tmp_path: Path) -> None:
+    result = json.loads((trained / "result.json").read_text())
+    measured = json.loads(vitkit("eval", str(trained), "digits", "--json").stdout)
+    assert measured["top1"] == result["test"]["top1"]
+    assert measured["n"] == 359
+    table = vitkit("eval", str(trained), "digits", "--split", "val", "--temperature", "--sizes", "8", "16")
+    assert table.returncode == 0, table.stderr
+    assert f"{result['val']['top1']:.2%}" in table.stdout
+
+    digits = open_data("digits")
+    Image.fromarray(digits.splits["test"].images[0]).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("no image")
+    done = vitkit("predict", str(trained), str(tmp_path), "--json", "--top", "2")
+    assert done.returncode == 1, "one image was bad"
+    assert "b.png: is not an image" in done.stderr
+    (answer,) = json.loads(done.stdout)
+    assert answer["path"].endswith("a.png")
+    direct = vitkit_package.Predictor(trained)(tmp_path / "a.png", top=2)
+    assert [p["label"] for p in answer["predictions"]] == [p.label for p in direct]
+
+
+def test_a_report_can_be_written_again(trained: Path, tmp_path: Path) -> None:
+    done = vitkit("report", str(trained), "--out", str(tmp_path / "again.html"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again.html").stat().st_size > 50_000
 
 
 def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
-    done = vitkit("demo", "--epochs", "1", "--json", cwd=tmp_path)
+    done = vitkit("demo", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["test"]["n"] == 359
+    assert result["test"]["top1"] >= 0.97
     assert len(result["predictions"]) == 5
     page = (tmp_path / result["report"]).read_text()
     assert page.count("data:image/") >= 4

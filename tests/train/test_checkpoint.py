@@ -42,6 +42,7 @@ DAMAGE = {
     "a missing tensor file": lambda p: p.with_suffix(".safetensors").unlink(),
     "an empty manifest": lambda p: p.write_text(""),
     "half a manifest": lambda p: p.write_text(p.read_text()[:20]),
+    "a manifest that is no text": lambda p: p.write_bytes(b"\xff\xfe\x00"),
     "a manifest that is no object": lambda p: p.write_text("[1]"),
     "a manifest of another file": lambda p: p.write_text(json.dumps({"sha256": "0" * 64})),
 }
@@ -89,8 +90,25 @@ def test_an_optimizer_goes_on_exactly_where_it_was() -> None:
 
 
 def test_the_best_weights_are_verified(tmp_path: Path) -> None:
-    checkpoint.write_best(tmp_path, {"w": torch.ones(2)}, {"top1": 0.5})
-    assert checkpoint.read_best(tmp_path)["w"].tolist() == [1.0, 1.0]
-    damage_bit(tmp_path / "best.json")
+    digest = checkpoint.write_best(tmp_path, 7, {"w": torch.ones(2)})
+    assert checkpoint.read_best(tmp_path, 7, digest)["w"].tolist() == [1.0, 1.0]
+    damage_bit(tmp_path / "best-00000007.json")
     with pytest.raises(WorkError, match="damaged"):
-        checkpoint.read_best(tmp_path)
+        checkpoint.read_best(tmp_path, 7, digest)
+    with pytest.raises(WorkError, match="best weights are gone"):
+        checkpoint.read_best(tmp_path, 8, digest)
+
+
+def test_older_bests_are_forgotten_once_a_state_names_the_new_one(tmp_path: Path) -> None:
+    for step in (3, 7):
+        checkpoint.write_best(tmp_path, step, {"w": torch.ones(2)})
+    checkpoint.forget_other_bests(tmp_path, 7)
+    assert [p.name for p in tmp_path.iterdir()] == ["best-00000007.safetensors"]
+
+
+def test_a_damaged_newer_checkpoint_does_not_push_out_the_one_just_written(tmp_path: Path) -> None:
+    write(tmp_path, 100)
+    damage_bit(tmp_path / "step-00000100.json")
+    write(tmp_path, 60, keep=1)
+    _, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    assert numbers["step"] == 60

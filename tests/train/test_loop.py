@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitkit.errors import ConfigError, UsageError, WorkError
+from vitkit.errors import ConfigError, Interrupted, UsageError, WorkError
 from vitkit.train import Recipe, Result, get_recipe, loop, train
-from vitkit.train.interrupt import Interrupted
 from vitkit.train.log import Journal
+from vitkit.train.setup import batch_size
+from vitkit.weights.folder import load_model
 
 SMALL = {"width": 16, "depth": 2, "heads": 2, "head_width": 8, "mlp_width": 32, "patch_size": 4, "drop_path": 0.1}
 
@@ -57,7 +58,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(tmp_path: P
     assert a != c
 
 
-@pytest.mark.parametrize("changes", [(), ("optimizer.name=muon", "optimizer.ema=0"), ("machine.precision=bf16",)])
+@pytest.mark.parametrize(
+    "changes", [(), ("optimizer.name=muon", "optimizer.ema=0"), ("machine.precision=bf16",)], ids=str
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_was_interrupted_and_resumed_ends_in_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], number: int
@@ -69,6 +72,55 @@ def test_a_run_that_was_interrupted_and_resumed_ends_in_the_same_bits(
             run(tmp_path / "parts", *changes)
     assert caught.value.exit_code == 128 + number
     assert run(tmp_path / "parts", *changes, resume=True).weights_sha256 == whole.weights_sha256
+
+
+def test_a_run_that_was_killed_before_its_first_step_ends_in_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials of precision and pace leave nothing behind in the state."""
+    automatic = ("machine.precision=auto", "machine.compile=auto")
+    monkeypatch.setattr(
+        "vitkit.train.tune._seconds", lambda trial: (trial(), 1.0)[1]
+    )  # the trials run, their times tie
+    whole = run(tmp_path / "whole", *automatic)
+
+    def killed(self: loop.Run) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Run, "fit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "parts", *automatic)
+    assert run(tmp_path / "parts", *automatic, resume=True).weights_sha256 == whole.weights_sha256
+
+
+def test_progressive_sizes_are_the_same_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = ("schedule.sizes=((0.0, 4), (0.5, 8))",)
+    whole = run(tmp_path / "whole", *growing)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts", *growing)
+    assert run(tmp_path / "parts", *growing, resume=True).weights_sha256 == whole.weights_sha256
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_worker_processes_change_nothing(tmp_path: Path, workers: int) -> None:
+    alone, helped = (run(tmp_path / str(w), f"machine.workers={w}").weights_sha256 for w in (0, workers))
+    assert alone == helped
+
+
+def test_weights_to_start_from_are_trained_in_training_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "first")
+    modes = []
+    original = loop.supervised
+    monkeypatch.setattr(
+        loop, "supervised", lambda model, *rest: (modes.append(model.training), original(model, *rest))[1]
+    )
+    second = dataclasses.replace(recipe(), config={}, init=str(tmp_path / "first"))
+    train(second, tmp_path / "second", quiet=True)
+    assert modes
+    assert all(modes)
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
@@ -142,7 +194,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path, mo
     poison(monkeypatch, range(2, 4))
     result = run(tmp_path / "run")
     assert result.skipped_updates == 2
-    assert all(p.isfinite().all() for p in loop.checkpoint.read_best(tmp_path / "run" / "checkpoints").values())
+    assert all(p.isfinite().all() for p in load_model(tmp_path / "run").state_dict().values())
 
 
 def test_many_updates_in_a_row_that_are_not_finite_stop_the_run_with_a_good_state(
@@ -160,6 +212,23 @@ def test_a_budget_of_minutes_is_kept(tmp_path: Path) -> None:
     result = run(tmp_path / "run", "budget.minutes=0.12", "budget.validate_every=5")
     assert 2 < result.seconds < 12
     assert result.steps > 5
+
+
+@pytest.mark.parametrize(("images", "batch"), [(10, 10), (33, 16), (1079, 32), (2640, 64), (50_000, 256), (10**6, 256)])
+def test_the_batch_fits_the_data_where_the_recipe_leaves_it_open(images: int, batch: int) -> None:
+    assert batch_size(Recipe(), images, 1) == batch
+
+
+def test_a_batch_larger_than_the_data_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch=64, but there are only 33 training images"):
+        batch_size(Recipe(batch=64), 33, 1)
+
+
+def test_a_start_that_fails_leaves_no_folder_behind(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown data set"):
+        run(tmp_path / "run", "data=nowhere")
+    assert not (tmp_path / "run").exists()
+    assert run(tmp_path / "run").steps == 7
 
 
 def test_early_stop_ends_the_run(tmp_path: Path) -> None:
@@ -188,7 +257,9 @@ def test_the_journal_of_a_resumed_run_has_no_line_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("batch=0", "batch=0: must be above 0"),
+        ("batch=-1", "batch=-1: must not be negative"),
+        ("optimizer.lr=0", "optimizer.lr=0: must be above 0"),
+        ("budget.minutes=-5", "budget.minutes=-5: must not be negative"),
         ("loss.label_smoothing=1.5", "label_smoothing=1.5: a share lies between 0 and 1"),
         ("budget.epochs=0", "budget.epochs=0: give a number above 0"),
         ("machine.workers=-1", "must not be negative"),

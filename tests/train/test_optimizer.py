@@ -58,7 +58,7 @@ def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else() -> None:
 def test_a_few_steps_lower_the_loss(name: str) -> None:
     vit = model()
     images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 3
-    optimizers = optimizer.build(vit, Optimizer(name=name, lr=1e-2))
+    optimizers = optimizer.build(vit, Optimizer(name=name, lr=1e-2, muon_lr=1e-2))
     losses = []
     for _ in range(30):
         loss = torch.nn.functional.cross_entropy(vit(images), labels)

@@ -1,11 +1,12 @@
 import shutil
 from dataclasses import dataclass, replace
-from json import loads
 from pathlib import Path
 from typing import Any
 
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.cli.train import show_result
+
+MARK = ".vitkit-demo"  # in a folder that may be replaced
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Demo:
         from vitkit.report import write_report
         from vitkit.train import get_recipe, train
 
-        _remove_earlier(Path(self.out))
+        _make_room(Path(self.out))
         recipe = replace(get_recipe("digits"), seed=self.seed)
         if self.epochs is not None:
             recipe = replace(recipe, budget=replace(recipe.budget, epochs=self.epochs))
@@ -51,11 +52,13 @@ class Demo:
         return 0
 
 
-def _remove_earlier(folder: Path) -> None:
-    """A demo may be run again; a folder that is not a demo's is left alone, and `train` says so."""
-    recipe = folder / "recipe.json"
-    if recipe.is_file() and loads(recipe.read_text())["data"] == "digits":
+def _make_room(folder: Path) -> None:
+    """A demo may be run again; a folder that no demo made is left alone, and `train` says so."""
+    if (folder / MARK).exists():
         shutil.rmtree(folder)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / MARK).touch()
 
 
 def _predict_some(run: str, count: int = 5) -> list[dict[str, Any]]:

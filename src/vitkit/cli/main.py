@@ -3,40 +3,50 @@
 0 done · 1 the work failed · 2 bad usage or input · 130 / 143 interrupted with the state saved
 """
 
+import contextlib
+import io
+import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tyro
 
+import vitkit
 from vitkit.cli.demo import Demo
+from vitkit.cli.eval import Eval
 from vitkit.cli.inspect import Inspect
 from vitkit.cli.models import Models
+from vitkit.cli.predict import Predict
+from vitkit.cli.report import Report
 from vitkit.cli.summary import Summary
 from vitkit.cli.train import Train
-from vitkit.errors import VitkitError
+from vitkit.errors import UnknownNameError, UsageError, VitkitError
+
+# Where tyro stops to say what is wrong, and repeats what --help says
+_REPEATS = ("Got errors", "Argument helptext", "For full helptext", "vitkit ")
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": Demo,
-    "inspect": Inspect,
     "models": Models,
     "summary": Summary,
+    "inspect": Inspect,
     "train": Train,
+    "eval": Eval,
+    "predict": Predict,
+    "report": Report,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    # Commands import torch themselves, so that --help and a mistyped word answer at once.
-    command = tyro.extras.subcommand_cli_from_dict(
-        COMMANDS,
-        prog="vitkit",
-        description="Vision Transformers that read like the paper and work like a tool.",
-        args=list(sys.argv[1:] if arguments is None else arguments),
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words in (["--version"], ["-V"]):
+        print(f"vitkit {vitkit.__version__}")
+        return 0
     try:
-        return command.run()
+        return parse(words or ["--help"]).run()
     except VitkitError as error:
         print(f"vitkit: {error}", file=sys.stderr)
         return error.exit_code
@@ -46,3 +56,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def parse(words: list[str]) -> Any:
+    """The command as its dataclass. Commands import torch themselves, so that --help and a slip answer at once."""
+    if not words[0].startswith("-") and words[0] not in COMMANDS:
+        raise UnknownNameError("command", words[0], COMMANDS, "`vitkit --help` lists them")
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.extras.subcommand_cli_from_dict(
+                COMMANDS,
+                prog="vitkit",
+                description="Vision Transformers that read like the paper and work like a tool.",
+                args=words,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as leaving:
+        if not leaving.code:
+            raise
+        raise UsageError(f"{one_line(complaint.getvalue())}; `vitkit {words[0]} --help` says what there is") from None
+
+
+def one_line(box: str) -> str:
+    """What tyro says in a box of several lines, as one: what is wrong, without the help that it repeats."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("╭╮╰╯│─ \t") for line in box.splitlines()[1:]]
+    said = itertools.takewhile(lambda line: not line.startswith(_REPEATS), filter(None, lines))
+    return " ".join(said).rstrip(".") or "the command line could not be read"

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
@@ -7,6 +8,9 @@ from vitkit.cli.show import console, print_json, print_table
 
 if TYPE_CHECKING:
     from vitkit.train import Recipe, Result
+
+Word = Annotated[str | None, arg(metavar="NAME")]
+Number = Annotated[float | None, arg(metavar="N")]
 
 
 @dataclass(frozen=True)
@@ -17,21 +21,21 @@ class Train:
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     out: str
     """The run folder to make."""
-    recipe: str | None = None
+    recipe: Word = None
     """A named recipe; by default the one named like the data, or 'scratch'."""
-    model: str | None = None
+    model: Word = None
     """A model name (`vitkit models` lists them)."""
-    init: str | None = None
+    init: Word = None
     """Start from the weights of this model folder or run."""
-    epochs: float | None = None
+    epochs: Number = None
     """How often to go through the training images."""
-    minutes: float | None = None
+    minutes: Number = None
     """Instead of epochs: plan the run for this time."""
-    seed: int | None = None
+    seed: Annotated[int | None, arg(metavar="N")] = None
     """Decides the first weights, the order of the images and every random draw."""
-    label: str | None = None
+    label: Word = None
     """The column of the class, in a CSV or parquet file."""
-    data_dir: str | None = None
+    data_dir: Word = None
     """Where named data sets lie; $VITKIT_DATA by default."""
     resume: bool = False
     """Go on from the newest whole checkpoint of the run folder."""
@@ -45,6 +49,8 @@ class Train:
         from vitkit.train import train
 
         result = train(self.resolve(), self.out, resume=self.resume, quiet=self.json)
+        if not result.is_main:
+            return 0
         report = write_report(self.out)
         if self.json:
             print_json(result.to_dict() | {"report": str(report)})
@@ -55,9 +61,18 @@ class Train:
 
     def resolve(self) -> "Recipe":
         """The named recipe with the command line's changes."""
+        from vitkit.errors import UsageError
         from vitkit.train import RECIPES, get_recipe
+        from vitkit.train.run_folder import read_recipe
 
-        recipe = get_recipe(self.recipe or (self.data if self.data in RECIPES else "scratch"))
+        if self.epochs is not None and self.minutes is not None:
+            raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
+        if self.init is not None and self.model is not None:
+            raise UsageError("--model cannot be chosen together with --init: the weights bring their own")
+        if self.resume and self.recipe is None and (Path(self.out) / "recipe.json").is_file():
+            recipe = read_recipe(Path(self.out))
+        else:
+            recipe = get_recipe(self.recipe or (self.data if self.data in RECIPES else "scratch"))
         given = {"data": self.data, "model": self.model, "init": self.init, "seed": self.seed, "label": self.label}
         given |= {"data_dir": self.data_dir}
         recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]  # a mixed dictionary
@@ -75,5 +90,5 @@ def show_result(result: "Result") -> None:
             low, high = measured["top1_interval"]
             rows.append([name, f"{measured['n']:,}", f"{measured['top1']:.2%}", f"{low:.2%} to {high:.2%}",
                          f"{measured['top5']:.2%}", f"{measured['ece']:.3f}"])  # fmt: skip
-    title = f"{result.epochs:g} epochs in {result.seconds / 60:.1f} minutes"
+    title = f"{result.epochs:.4g} epochs in {result.seconds / 60:.1f} minutes"
     print_table(title, ["split", "images", "top-1", "95 % interval", "top-5", "calibration error"], rows)

@@ -8,6 +8,7 @@ pure function of its step, so worker processes change nothing but the speed.
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
 import numpy as np
@@ -69,8 +70,8 @@ class FromFiles:
     def _cropped(self, preprocess: Preprocess, pick: Picks) -> np.ndarray:
         index, flip = int(pick.index[0]), self.augment.flip and bool(flips(pick)[0])
         name = self.split.images.name(index)
-        # A crop keeps at least scale[0] of the area: the whole image may be decoded this much smaller.
-        room = int(max(preprocess.size) / self.augment.scale[0] ** 0.5)
+        # The narrowest crop is this share of a side: the whole image may be decoded that much smaller.
+        room = int(max(preprocess.size) / (self.augment.scale[0] * self.augment.ratio[0]) ** 0.5)
         image = decode(self.split.images[index], channels=preprocess.channels, min_size=(room, room), name=name)
         widths, heights = np.array([image.width]), np.array([image.height])
         box = crop_box(pick, self.augment, widths, heights)[0]
@@ -139,8 +140,8 @@ class Feed:
         if workers == 0:
             yield from self._threaded(start, size_at)
             return
-        steps = _Steps(self, start, size_at)
-        yield from DataLoader(steps, batch_size=None, num_workers=workers, prefetch_factor=2)
+        wanted = ((step, size_at(step)) for step in count(start))
+        yield from DataLoader(_Steps(self), batch_size=None, sampler=wanted, num_workers=workers, prefetch_factor=2)
 
     def _threaded(self, start: int, size_at: Callable[[int], tuple[int, int]]) -> Iterator[Batch]:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="feed") as pool:
@@ -152,14 +153,10 @@ class Feed:
 
 
 class _Steps(Dataset[Batch]):
-    """A map from 0, 1, 2 … to the batches of `start`, `start` + 1 … for the worker processes of a DataLoader."""
+    """(step, size) → batch, for the worker processes of a DataLoader."""
 
-    def __init__(self, feed: Feed, start: int, size_at: Callable[[int], tuple[int, int]]) -> None:
-        self.feed, self.start, self.size_at = feed, start, size_at
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
 
-    def __len__(self) -> int:
-        return 2**31  # the run ends it
-
-    def __getitem__(self, index: int) -> Batch:
-        step = self.start + index
-        return self.feed.batch(step, self.size_at(step))
+    def __getitem__(self, wanted: tuple[int, tuple[int, int]]) -> Batch:
+        return self.feed.batch(*wanted)

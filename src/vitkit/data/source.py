@@ -177,7 +177,8 @@ class Corrupt:
             name, reason = next(iter(self.found.items()))
             raise DataError(
                 f"{len(self.found):,} of {self.total:,} images cannot be used, more than the limit of "
-                f"{self.limit:.2%}; the first: {name}: {reason} (`vitkit inspect` lists them all)"
+                f"{self.limit:.2%}; the first: {name}: {reason} (`vitkit inspect` lists them; a higher corrupt_limit "
+                "leaves them out)"
             )
 
 

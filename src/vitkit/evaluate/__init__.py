@@ -1,5 +1,6 @@
 """How good is a model, how sure may one be of that, and where does it fail?"""
 
+from vitkit.callable_package import make_callable
 from vitkit.evaluate.compare import Comparison, Mean, compare, mean_interval
 from vitkit.evaluate.evaluation import Evaluation, evaluate_predictions
 from vitkit.evaluate.metrics import Predictions, Temperature, fit_temperature
@@ -25,3 +26,5 @@ __all__ = [
     "predict_logits",
     "sweep",
 ]
+
+make_callable(__name__, evaluate)

@@ -1,5 +1,5 @@
 """What does the model look at?"""
 
-from vitkit.explain.attention import attention_map
+from vitkit.explain.attention import attention_map, whose_attention
 
-__all__ = ["attention_map"]
+__all__ = ["attention_map", "whose_attention"]

@@ -16,10 +16,19 @@ def attention_map(
 ) -> Float[Tensor, "b heads gh gw"]:
     """Where the model's summary of the image looks, per head: exact softmax weights, cut to the patches.
 
-    With a class token this is the class token's row. A mean-pooled model has no such row: there, the mean over the rows
-    of all patches, whose average is what the classifier sees.
+    A class token that is pooled has a row of its own. Otherwise it is the mean over the rows of the tokens that are
+    pooled, for their average is what the classifier sees.
     """
     c = model.config
-    queries = [0] if c.class_token else None
-    weights = model.attention(images, layers=[layer], heads=heads, queries=queries)[0].mean(dim=2)
-    return rearrange(weights[:, :, c.prefix :], "b h (gh gw) -> b h gh gw", gh=images.shape[2] // c.patch_size[0])
+    grid = images.shape[2] // c.patch_size[0], images.shape[3] // c.patch_size[1]
+    tokens = c.prefix + grid[0] * grid[1]
+    pooled = {"cls": [0], "mean_all": None}.get(c.pooling, list(range(c.prefix, tokens)))
+    weights = model.attention(images, layers=[layer], heads=heads, queries=pooled)[0].mean(dim=2)
+    return rearrange(weights[:, :, c.prefix :], "b h (gh gw) -> b h gh gw", gh=grid[0])
+
+
+def whose_attention(model: ViT) -> str:
+    """What the rows of `attention_map` are, in words."""
+    return {"cls": "the class token's", "mean_all": "mean over all tokens"}.get(
+        model.config.pooling, "mean over patches"
+    )

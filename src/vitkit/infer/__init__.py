@@ -1,5 +1,5 @@
 """Images in, ranked labels out."""
 
-from vitkit.infer.predictor import Prediction, Predictor
+from vitkit.infer.predictor import Prediction, Predictor, find_images
 
-__all__ = ["Prediction", "Predictor"]
+__all__ = ["Prediction", "Predictor", "find_images"]

@@ -132,6 +132,7 @@ class ViT(nn.Module):
         The hidden layer of a pre-training head is dropped, or made anew where `hidden` gives its width.
         """
         self.config = self.config.replace(num_classes=num_classes, head_hidden=hidden)
+        self.info = self.info and self.info.replace(class_names=())  # the old names must not label the new classes
         like = self.patch_embed.proj.weight
         self.pre_logits = HiddenLayer(self.config.width, hidden) if hidden else nn.Identity()
         init_weights(self.pre_logits, xavier=self.config.init == "xavier")

@@ -1,4 +1,4 @@
-"""Drawings of the report. Text and lines are mid-grey, so that they read on a light and on a dark page."""
+"""Drawings of the report, with text and frames in a quiet grey."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -80,7 +80,7 @@ def attention_sheet(
     figure = Figure(figsize=(1.25 * (heads + 2), 1.42 * len(pictures)), layout="constrained")
     grid = np.atleast_2d(figure.subplots(len(pictures), heads + 2))
     for row, (picture, of_heads, title, ok) in enumerate(zip(pictures, maps, titles, right, strict=True)):
-        shown = picture[..., 0] if picture.shape[-1] == 1 else picture
+        shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]  # of many bands the first three
         extent = (0, shown.shape[1], shown.shape[0], 0)
         for column, axes in enumerate(grid[row]):
             axes.set_xticks([])

@@ -1,6 +1,7 @@
 """What a run folder has to tell, in the order in which one asks."""
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from vitkit.data.source import open_data
 from vitkit.errors import UsageError, VitkitError
 from vitkit.evaluate import Evaluation, evaluate_predictions, plot_classes, plot_confusion, plot_reliability
 from vitkit.evaluate.saved import load_predictions
-from vitkit.explain import attention_map
+from vitkit.explain import attention_map, whose_attention
 from vitkit.files import write_atomic
 from vitkit.model.summary import summarize
 from vitkit.report import figures
@@ -30,10 +31,10 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     held_out = "test" if result["test"] else "val"
     evaluation = evaluate_predictions(load_predictions(folder / f"predictions-{held_out}.safetensors"))
     body = [
-        f"<header><h1>{recipe.data}: {recipe.model}</h1></header>\n",
+        f"<header><h1>{escape(recipe.data)}: {escape(recipe.model)}</h1></header>\n",
         _summary(result),
         section("Learning curves", figure(figures.curves(metrics), "Training and validation over the epochs")),
-        _examples(folder, recipe),
+        _examples(folder, recipe, evaluation),
         _errors(evaluation, held_out),
         _model(folder),
         _repeat(recipe, environment),
@@ -52,7 +53,7 @@ def _summary(result: dict[str, Any]) -> str:
             numbers.append((label, f"{result[name]['top1']:.2%}", remark))
     numbers += [
         ("parameters", f"{result['parameters'] / 1e6:.2f} M", f"{result['steps']:,} steps"),
-        ("time", _duration(result["seconds"]), f"{result['epochs']:g} epochs"),
+        ("time", _duration(result["seconds"]), f"{result['epochs']:.4g} epochs"),
     ]
     return cards(numbers)
 
@@ -61,7 +62,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
-def _examples(folder: Path, recipe: Recipe, count: int = 8) -> str:
+def _examples(folder: Path, recipe: Recipe, evaluation: Evaluation, count: int = 8) -> str:
     """Held-out images with the model's answer and its attention."""
     model = load_model(folder)
     names, preprocess = model.info.class_names, model.info.preprocess
@@ -71,8 +72,13 @@ def _examples(folder: Path, recipe: Recipe, count: int = 8) -> str:
     except VitkitError as error:
         return section("What it looks at", text(f"The data could not be opened again, so no examples: {error}"))
     split = data.splits.get("test", data.splits["val"])
-    rows = [i * len(split) // count for i in range(min(count, len(split)))]
-    pixels = preprocess.batch([split.images[i] for i in rows])
+    places = {split.images.name(i): i for i in range(len(split))}
+    readable = [places[name] for name in evaluation.predictions.names or () if name in places]
+    if not readable:
+        return section("What it looks at", text("The data has changed since the run, so no examples."))
+    shown = min(count, len(readable))
+    rows = [readable[i * len(readable) // shown] for i in range(shown)]
+    pixels = torch.stack([preprocess(split.images[i], split.images.name(i)) for i in rows])
     with torch.inference_mode():
         images = preprocess.normalize(pixels)
         scores, best = model(images).softmax(dim=-1).max(dim=-1)
@@ -86,8 +92,10 @@ def _examples(folder: Path, recipe: Recipe, count: int = 8) -> str:
         [[split.images.name(i), names[t], names[p], round(s, 4)]
          for i, t, p, s in zip(rows, truth, best.tolist(), scores.tolist(), strict=True)],
     )  # fmt: skip
-    row = "class token" if model.config.class_token else "mean over all patches"
-    caption = f"Held-out images and the attention of the last layer ({row}): exact softmax weights, brighter is more"
+    caption = (
+        f"Held-out images and the attention of the last layer, {whose_attention(model)}: exact softmax weights, "
+        "brighter is more"
+    )
     return section("What it looks at", figure(sheet, caption, pixels=True), details("The answers as a table", answers))
 
 

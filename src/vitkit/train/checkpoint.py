@@ -2,6 +2,7 @@
 
     checkpoints/step-00001234.safetensors   every tensor: weights, average, optimizer
     checkpoints/step-00001234.json          the numbers of the run, and the SHA-256 of the tensors
+    checkpoints/best-00001000.safetensors   the weights of the best validation; the numbers name its step and SHA-256
 
 The tensors are written first and the manifest last, each through a temporary file and a rename. A manifest without
 its tensors, or with others than it names, is passed over and the one before it is taken.
@@ -23,12 +24,14 @@ from vitkit.files import sha256, write_atomic, write_json
 def write(folder: Path, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], keep: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    for manifest in _manifests(folder):  # left by a branch of the run that could not be resumed
+        if _step(manifest) > step:
+            _remove(manifest)
     name = f"step-{step:08d}"
     write_atomic(folder / f"{name}.safetensors", content)
     write_json(folder / f"{name}.json", {**numbers, "step": step, "sha256": sha256(content)})
     for manifest in _manifests(folder)[keep:]:
-        manifest.unlink()
-        manifest.with_suffix(".safetensors").unlink(missing_ok=True)
+        _remove(manifest)
 
 
 def read_newest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -38,7 +41,7 @@ def read_newest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None
         try:
             numbers = json.loads(manifest.read_text())
             content = manifest.with_suffix(".safetensors").read_bytes()
-        except (OSError, json.JSONDecodeError):
+        except (OSError, ValueError):
             continue
         if isinstance(numbers, dict) and sha256(content) == numbers.get("sha256"):
             return load(content), numbers
@@ -47,24 +50,43 @@ def read_newest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None
     return None
 
 
-def write_best(folder: Path, weights: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-    """The weights of the best validation so far, beside the states."""
+def write_best(folder: Path, step: int, weights: Mapping[str, Tensor]) -> str:
+    """Keep these weights; returns the hash by which the state names them."""
     folder.mkdir(parents=True, exist_ok=True)
     content = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
-    write_atomic(folder / "best.safetensors", content)
-    write_json(folder / "best.json", {**numbers, "sha256": sha256(content)})
+    write_atomic(folder / f"best-{step:08d}.safetensors", content)
+    return sha256(content)
 
 
-def read_best(folder: Path) -> dict[str, Tensor]:
-    numbers = json.loads((folder / "best.json").read_text())
-    content = (folder / "best.safetensors").read_bytes()
-    if sha256(content) != numbers["sha256"]:
-        raise WorkError(f"{folder / 'best.safetensors'} is not the file that best.json names: damaged")
+def read_best(folder: Path, step: int, digest: str) -> dict[str, Tensor]:
+    path = folder / f"best-{step:08d}.safetensors"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise WorkError(f"the best weights are gone: cannot read {path} ({error.strerror})") from error
+    if sha256(content) != digest:
+        raise WorkError(f"{path} is not the file that the run's state names: damaged")
     return load(content)
+
+
+def forget_other_bests(folder: Path, step: int) -> None:
+    """Once a state that names the new best is on the disk, the older ones are of no use."""
+    for path in folder.glob("best-*.safetensors"):
+        if path.stem != f"best-{step:08d}":
+            path.unlink()
 
 
 def _manifests(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.json"), reverse=True)
+
+
+def _step(manifest: Path) -> int:
+    return int(manifest.stem.removeprefix("step-"))
+
+
+def _remove(manifest: Path) -> None:
+    manifest.unlink()
+    manifest.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:

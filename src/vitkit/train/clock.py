@@ -31,6 +31,8 @@ class Clock:
 
     def progress_at(self, step: int) -> float:
         """Where a coming step will stand, as planned now."""
+        if not self.minutes:
+            return min(1.0, step / self.total)
         return min(1.0, self.progress + (1 - self.progress) * (step - self.step) / max(self.total - self.step, 1))
 
     def replan(self, step_seconds: float, reserve: float) -> None:

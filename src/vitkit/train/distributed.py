@@ -1,12 +1,15 @@
 """One process or many: started by `torchrun`, the same command trains with DDP. The model never hears of ranks."""
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from vitkit.errors import WorkError
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,22 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def agree(self, flag: bool) -> bool:
-        """True everywhere if it is true anywhere."""
-        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+    def any(self, *flags: bool) -> list[bool]:
+        """Each flag true everywhere if it is true anywhere: what one process decides by its clock, all do."""
+        if self.size == 1:
+            return list(flags)
+        return [bool(n) for n in self.sum(torch.tensor([float(f) for f in flags], device=self.device))]
+
+    def first(self, work: Callable[[], None]) -> None:
+        """Done by the main process while the others wait; its error is an error everywhere."""
+        error: Exception | None = None
+        if self.is_main:
+            try:
+                work()
+            except Exception as caught:
+                error = caught
+        if any(self.any(error is not None)):
+            raise error or WorkError("the main process could not go on: see its message")
 
     def share(self, value: float) -> float:
         """The main process's value, everywhere."""
@@ -40,9 +56,11 @@ class World:
         dist.broadcast(tensor, src=0)
         return float(tensor)
 
-    def wait(self) -> None:
+    def spread(self, tensors: Iterable[Tensor]) -> None:
+        """The main process's tensors, everywhere."""
         if self.size > 1:
-            dist.barrier()
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
 
     def leave(self) -> None:
         if self.size > 1:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import sys
 from importlib import metadata
 from typing import Any
@@ -22,7 +23,7 @@ def describe_environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "command": " ".join(sys.argv),
+        "command": shlex.join(sys.argv),
     }
 
 

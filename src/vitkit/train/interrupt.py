@@ -5,17 +5,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from vitkit.errors import VitkitError
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(VitkitError):
-    """The run was asked to stop and has saved its state."""
-
-    def __init__(self, number: int, where: str) -> None:
-        super().__init__(f"interrupted; the state is saved, go on with --resume ({where})")
-        self.exit_code = 128 + number
 
 
 class Interrupts:

@@ -1,6 +1,7 @@
 """What a run says: `metrics.jsonl` always, TensorBoard where it is installed, and a live bar for people."""
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from vitkit.files import write_atomic
 
 
 class Log(Protocol):
@@ -54,7 +57,7 @@ class Journal:
     def rewind(self, step: int) -> None:
         lines = [line for line in self.path.read_text().splitlines() if _step(line) <= step]
         self.file.close()
-        self.path.write_text("".join(line + "\n" for line in lines))
+        write_atomic(self.path, "".join(line + "\n" for line in lines).encode())
         self.file = open(self.path, "a", buffering=1)  # noqa: SIM115  # open as long as the run
 
     def record(self, step: int, **values: Any) -> None:
@@ -65,7 +68,7 @@ class Journal:
                     self.board.add_scalar(name, value, step)
 
     def say(self, text: str) -> None:
-        (self.bar.console if self.bar else self.console).print(text, markup=False)
+        (self.bar.console if self.bar else self.console).print(text, markup=False, soft_wrap=True)
 
     def advance(self, step: int, total: int, text: str) -> None:
         if not self.live:
@@ -107,21 +110,28 @@ class Window:
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        self.steps, self.images, self.sums = 0, 0, [0.0, 0.0, 0.0]
+        self.steps, self.good, self.images, self.sums = 0, 0, 0, [0.0, 0.0, 0.0]
 
     def add(self, loss: float, accuracy: float, norm: float, images: int) -> None:
         self.steps, self.images = self.steps + 1, self.images + images
-        self.sums = [a + b for a, b in zip(self.sums, (loss, accuracy, norm), strict=True)]
+        if math.isfinite(loss) and math.isfinite(norm):
+            self.good += 1
+            self.sums = [a + b for a, b in zip(self.sums, (loss, accuracy, norm), strict=True)]
+
+    def pause(self, seconds: float) -> None:
+        """Time that went into something else, such as a validation."""
+        self.started += seconds
 
     @property
     def due(self) -> bool:
-        return self.steps >= 10 and time.monotonic() - self.started > 1.0
+        seconds = time.monotonic() - self.started
+        return self.steps > 0 and (seconds > 10.0 or (seconds > 1.0 and self.steps >= 10))
 
     @property
     def step_seconds(self) -> float:
         return (time.monotonic() - self.started) / self.steps
 
     def means(self) -> dict[str, float]:
-        loss, accuracy, norm = (round(s / self.steps, 6) for s in self.sums)
+        loss, accuracy, norm = (round(s / max(self.good, 1), 6) for s in self.sums)
         pace = round(self.images / (time.monotonic() - self.started), 1)
         return {"loss": loss, "accuracy": accuracy, "gradient_norm": norm, "images_per_s": pace}

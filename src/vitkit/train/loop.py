@@ -7,6 +7,7 @@ finish      the best weights by validation, measured once on test, in a model fo
 """
 
 import dataclasses
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +21,20 @@ from vitkit.data.feed import Batch, Feed, load
 from vitkit.data.loader import Plan
 from vitkit.data.mix import mix
 from vitkit.data.source import Split
-from vitkit.errors import UsageError, WorkError
+from vitkit.errors import Interrupted, WorkError
 from vitkit.evaluate import Predictions, evaluate_predictions, predict_logits
 from vitkit.evaluate.saved import save_predictions
 from vitkit.files import sha256, write_json
+from vitkit.model import ViT
 from vitkit.train import checkpoint, optimizer, schedule
 from vitkit.train.clock import Clock
 from vitkit.train.distributed import World, join
-from vitkit.train.interrupt import Interrupted, Interrupts
+from vitkit.train.interrupt import Interrupts
 from vitkit.train.log import Journal, Log, Silent, Window
 from vitkit.train.objective import soft_targets, supervised
 from vitkit.train.recipe import Recipe
-from vitkit.train.run_folder import open_folder
-from vitkit.train.setup import Task, build_model, class_weights, info, open_task, start_from
+from vitkit.train.run_folder import check_folder, open_folder
+from vitkit.train.setup import Task, batch_size, build_model, class_weights, info, open_task, start_from
 from vitkit.train.state import State
 from vitkit.train.tune import Choice, tune
 from vitkit.weights.folder import WEIGHTS, save_model
@@ -52,6 +54,10 @@ class Parts:
     log: Log
     class_weights: Tensor | None
 
+    @property
+    def batch(self) -> int:
+        return self.feed.plan.batch
+
 
 @dataclass(frozen=True)
 class Result:
@@ -64,44 +70,50 @@ class Result:
     parameters: int
     skipped_updates: int
     weights_sha256: str
+    is_main: bool = True  # False in the processes that only helped: the files and the hash are the main one's
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {key: value for key, value in dataclasses.asdict(self).items() if key != "is_main"}
 
 
-def train(recipe: Recipe, out: str | Path, resume: bool = False, quiet: bool = False) -> Result:
-    """Train as the recipe says, into the run folder `out`. With `resume`, go on from its newest whole checkpoint."""
-    began = time.monotonic()
-    folder = open_folder(Path(out), recipe, resume)
-    world = join(recipe.machine.device)
-    if recipe.machine.threads:
-        torch.set_num_threads(recipe.machine.threads)
-    log: Log = Journal(folder, quiet) if world.is_main else Silent()
+def train(recipe: Recipe, out: str | Path | None = None, resume: bool = False, quiet: bool = False) -> Result:
+    """Train as the recipe says, into the run folder `out` (runs/DATA-MODEL by default).
+
+    With `resume`, go on from the newest whole checkpoint of that folder.
+    """
+    began, folder = time.monotonic(), Path(out) if out else Path("runs") / f"{Path(recipe.data).stem}-{recipe.model}"
+    world, log, threads = join(recipe.machine.device), None, torch.get_num_threads()
     try:
+        torch.set_num_threads(recipe.machine.threads or threads)
         with Interrupts() as interrupts:
-            parts, state = prepare(recipe, folder, world, log, resume)
+            world.first(lambda: check_folder(folder, recipe, resume))
+            start = start_from(recipe)
+            task = open_task(recipe, start)
+            model = build_model(recipe, task, start).to(world.device)
+            world.first(lambda: open_folder(folder, recipe))  # only now: a mistake before this leaves nothing behind
+            log = Journal(folder, quiet) if world.is_main else Silent()
+            parts, state = prepare(recipe, folder, world, log, task, model, resume)
             run = Run(parts, state, began, interrupts)
             run.tune()
             run.fit()
             return run.finish()
     finally:
-        log.close()
+        torch.set_num_threads(threads)
+        if log:
+            log.close()
         world.leave()
 
 
-def prepare(recipe: Recipe, folder: Path, world: World, log: Log, resume: bool) -> tuple[Parts, State]:
-    pairs = 2 if recipe.augment.mixup or recipe.augment.cutmix else 1  # which are mixed within one process
-    if recipe.batch % (pairs * world.size):
-        raise UsageError(f"batch={recipe.batch} cannot be shared by {world.size} processes in groups of {pairs}")
-    start = start_from(recipe)
-    task = open_task(recipe, start)
+def prepare(
+    recipe: Recipe, folder: Path, world: World, log: Log, task: Task, model: ViT, resume: bool
+) -> tuple[Parts, State]:
     for note in task.data.notes:
         log.say(note)
     for name, reason in task.skipped:
-        log.say(f"left out: {name} {reason}")
-    model = build_model(recipe, task, start).to(world.device)
+        log.say(f"left out: {name}: {reason}")
     model.checkpoint_blocks = recipe.machine.checkpoint_blocks
-    plan = Plan(len(task.train), recipe.batch, recipe.seed, recipe.augment.repeats, _sampling(recipe, task))
+    batch = batch_size(recipe, len(task.train), world.size)
+    plan = Plan(len(task.train), batch, recipe.seed, recipe.augment.repeats, _sampling(recipe, task))
     weights = class_weights(task.train.labels, task.classes).to(world.device)
     parts = Parts(
         recipe, folder, world, task,
@@ -117,6 +129,8 @@ def prepare(recipe: Recipe, folder: Path, world: World, log: Log, resume: bool) 
         state.restore(*saved)
         log.rewind(state.clock.step)
         log.say(f"resumed at step {state.clock.step} of {state.clock.total}")
+    elif resume:
+        log.say(f"nothing to resume in {folder}: starting anew")
     return parts, state
 
 
@@ -141,7 +155,9 @@ class Run:
         r, clock = self.parts.recipe, self.state.clock
         if not self.state.choice.made:
             batch = self.parts.feed.batch(0, self._size(0))
-            self.state.choice = tune(r, clock.total, lambda choice: self._gradients(batch, choice), self.parts.world)
+            chosen = tune(r, clock.total, lambda choice: self._trial(batch, choice), self.parts.world)
+            micro = self.state.choice.micro_batch or r.machine.micro_batch  # as the trials left it
+            self.state.choice = dataclasses.replace(chosen, micro_batch=micro)
         if self.state.choice.compile:
             self.module = cast(nn.Module, torch.compile(self.module))
         self.parts.log.say(f"{self.parts.task.data.name}: {self._describe()}")
@@ -150,14 +166,22 @@ class Run:
                 self._measure_pace()
             self._save()  # what was chosen by timing must not be chosen again after a kill
 
+    def _trial(self, batch: Batch, choice: Choice) -> None:
+        """Gradients that are thrown away: nothing of the state changes but the memory that was found to be there."""
+        self.state.choice = choice
+        self._gradients_within_memory(batch)
+        self._clear_gradients()
+
     def _measure_pace(self) -> None:
-        """Time gradients that are thrown away: nothing of the state changes, and compilation is over afterwards."""
+        """After two trials the compilation is over; the third one is timed, and a validation."""
         batch = self.parts.feed.batch(0, self._size(0))
-        for timed in (False, False, True):
+        for _ in range(3):
             started = time.monotonic()
-            for _ in range(3 if timed else 1):
-                self._gradients(batch, self.state.choice)
-        self._replan((time.monotonic() - started) / 3)
+            self._trial(batch, self.state.choice)
+        step_seconds, started = time.monotonic() - started, time.monotonic()
+        self._predict(self.parts.task.val_images, self.parts.task.val)
+        self.validation_seconds = time.monotonic() - started
+        self._replan(step_seconds)
 
     def fit(self) -> None:
         clock, every = self.state.clock, self._validation_interval()
@@ -165,22 +189,28 @@ class Run:
         for batch in self.parts.feed.stream(clock.step, self._size, self.parts.recipe.machine.workers):
             if clock.done:
                 break
-            window.add(*self.update(batch), images=self.parts.recipe.batch)
+            window.add(*self.update(batch), images=self.parts.batch)
             clock.seconds = time.monotonic() - self.began
-            if window.due or clock.done:
+            report, save, stop = self.parts.world.any(window.due, self._save_is_due(), bool(self.interrupts.received))
+            if report or clock.done:
                 self._report(window)
                 self._replan(window.step_seconds)
                 window = Window()
+            started = time.monotonic()
             if clock.step % every == 0 or clock.done:
                 self.validate()
-            self._save_if_due()
+            if save or stop or clock.done:
+                self._save()
+            if stop:
+                raise Interrupted(self.interrupts.received or signal.SIGTERM, str(self.parts.folder))
             if self._stops_early():
                 break
+            window.pause(time.monotonic() - started)
 
     def update(self, batch: Batch) -> tuple[float, float, float]:
         """One step. Returns the batch's loss, accuracy and gradient norm; an update that is not finite is left out."""
         state, r = self.state, self.parts.recipe
-        progress = state.clock.progress_at(state.clock.step)
+        progress = (state.clock.progress_at(state.clock.step) + state.clock.progress_at(state.clock.step + 1)) / 2
         # Dropout and stochastic depth draw from torch's generator: started anew at every step, it has no history.
         torch.manual_seed(int(uniform("step", r.seed, state.clock.step, self.parts.world.rank) * 2**53))
         loss, hits = self._gradients_within_memory(batch)
@@ -197,7 +227,7 @@ class Run:
             self._skip_update(float(loss), float(norm))
         self._clear_gradients()
         state.clock.tick()
-        return float(loss), float(hits) / r.batch, float(norm)
+        return float(loss), float(hits) / self.parts.batch, float(norm)
 
     def _gradients_within_memory(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Out of memory: half as many images at a time, the same step."""
@@ -208,6 +238,8 @@ class Run:
                 micro = self.state.choice.micro_batch or len(batch.labels)
                 if not _is_out_of_memory(error) or micro < 2:
                     raise
+                if self.parts.world.size > 1:  # the others would wait for a part that never comes
+                    raise WorkError(f"out of memory: start again with machine.micro_batch={micro // 2}") from error
                 self._clear_gradients()
                 self.state.choice = dataclasses.replace(self.state.choice, micro_batch=micro // 2)
                 self.parts.log.say(f"out of memory: going on with {micro // 2} images at a time")
@@ -251,12 +283,12 @@ class Run:
         if state.average:
             state.average.swap(state.model)
         found = self._measure(self.parts.task.val_images, self.parts.task.val)
-        state.validations += 1
         state.since_best += 1
         if found["top1"] > state.best.get("top1", -1.0):
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
             if self.parts.world.is_main:
-                checkpoint.write_best(self.parts.folder / "checkpoints", state.model.state_dict(), state.best)
+                folder, weights = self.parts.folder / "checkpoints", state.model.state_dict()
+                state.best["sha256"] = checkpoint.write_best(folder, state.clock.step, weights)
         if state.average:
             state.average.swap(state.model)
         self.validation_seconds = time.monotonic() - started
@@ -264,7 +296,7 @@ class Run:
         self.parts.log.record(state.clock.step, epoch=epoch, **{f"val_{k}": v for k, v in found.items()})
         marker = "  best so far" if state.since_best == 0 else ""
         self.parts.log.say(
-            f"epoch {epoch:6.2f}   val {found['top1']:.2%}   loss {found['loss']:.4f}   "
+            f"epoch {epoch:5.1f}   val {found['top1']:.2%}   loss {found['loss']:.4f}   "
             f"{state.clock.seconds / 60:.1f} min{marker}"
         )
 
@@ -272,13 +304,13 @@ class Run:
         evaluation = evaluate_predictions(self._predict(images, split))
         return {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
 
-    def _predict(self, images: Tensor, split: Split) -> Predictions:
+    def _predict(self, images: Tensor, split: Split, exact: bool = False) -> Predictions:
         preprocess, device = self.parts.task.preprocess, self.parts.world.device
         batches = (
             (preprocess.normalize(images[i : i + 256].to(device)), torch.from_numpy(split.labels[i : i + 256]))
             for i in range(0, len(images), 256)
         )
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.state.choice.bf16):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.state.choice.bf16 and not exact):
             logits, labels = predict_logits(self.state.model, batches)
         names = [split.images.name(i) for i in range(len(split))]
         return Predictions(logits, labels, self.parts.task.data.class_names, names)
@@ -286,19 +318,18 @@ class Run:
     def finish(self) -> Result:
         """The best weights by validation become the model; the test split, if there is one, is looked at once."""
         p, state = self.parts, self.state
-        best = checkpoint.read_best(p.folder / "checkpoints")
-        state.model.load_state_dict(best)
-        found = {"val": self._predict(p.task.val_images, p.task.val)}
+        p.world.first(self._load_best)
+        p.world.spread(state.model.state_dict().values())
+        found = {"val": self._predict(p.task.val_images, p.task.val, exact=True)}
         if p.task.test is not None:
             images, test, _ = load(p.task.test, p.task.preprocess, p.recipe.corrupt_limit)
-            found["test"] = self._predict(images, test)
+            found["test"] = self._predict(images, test, exact=True)
         measured = {name: evaluate_predictions(predictions) for name, predictions in found.items()}
         if p.world.is_main:
             for name, predictions in found.items():
                 save_predictions(p.folder / f"predictions-{name}.safetensors", predictions)
             metrics = {f"{name}_top1": round(m.top1, 6) for name, m in measured.items()}
             save_model(state.model, p.folder / "model", info(p.recipe, p.task).replace(metrics=metrics))
-        p.world.wait()
         state.clock.seconds = time.monotonic() - self.began
         result = Result(
             run=str(p.folder),
@@ -309,11 +340,17 @@ class Run:
             steps=state.clock.step,
             parameters=sum(q.numel() for q in state.model.parameters()),
             skipped_updates=state.bad_steps,
-            weights_sha256=sha256(p.folder / "model" / WEIGHTS),
+            weights_sha256=sha256(p.folder / "model" / WEIGHTS) if p.world.is_main else "",
+            is_main=p.world.is_main,
         )
         if p.world.is_main:
             write_json(p.folder / "result.json", result.to_dict())
         return result
+
+    def _load_best(self) -> None:
+        best = self.state.best
+        weights = checkpoint.read_best(self.parts.folder / "checkpoints", best["step"], best["sha256"])
+        self.state.model.load_state_dict(weights)
 
     def _report(self, window: Window) -> None:
         r, clock = self.parts.recipe, self.state.clock
@@ -325,47 +362,43 @@ class Run:
 
     def _replan(self, step_seconds: float) -> None:
         """With a budget of minutes: how many more steps fit, by the pace of late."""
+        clock = self.state.clock
+        if not clock.minutes:
+            return
         test = len(self.parts.task.test or ()) / max(len(self.parts.task.val), 1)
         reserve = self.validation_seconds * (2 + test) + 2.0
-        clock = self.state.clock
         clock.seconds = time.monotonic() - self.began
-        clock.replan(step_seconds, reserve)
+        clock.replan(step_seconds + self.validation_seconds / self._validation_interval(), reserve)
         clock.total = int(self.parts.world.share(clock.total))
 
-    def _save_if_due(self) -> None:
-        minutes = self.parts.recipe.keep.every_minutes
-        stop = self.parts.world.agree(bool(self.interrupts.received))
-        due = self.parts.world.agree(time.monotonic() - self.saved_at >= 60 * minutes)
-        if stop or due or self.state.clock.done:
-            self._save()
-        if stop:
-            raise Interrupted(self.interrupts.received or 15, str(self.parts.folder))
+    def _save_is_due(self) -> bool:
+        return time.monotonic() - self.saved_at >= 60 * self.parts.recipe.keep.every_minutes
 
     def _save(self) -> None:
         self.state.clock.seconds = time.monotonic() - self.began
         if self.parts.world.is_main:
             folder, keep = self.parts.folder / "checkpoints", self.parts.recipe.keep.last
             checkpoint.write(folder, self.state.clock.step, self.state.tensors(), self.state.numbers(), keep)
+            if self.state.best:
+                checkpoint.forget_other_bests(folder, self.state.best["step"])
         self.saved_at = time.monotonic()
 
     def _stops_early(self) -> bool:
         patience = self.parts.recipe.budget.early_stop
-        if patience and self.state.since_best >= patience and self.state.validations:
+        if patience and self.state.since_best >= patience:
             self.parts.log.say(f"no better validation in {patience}: stopping early")
             return True
         return False
 
     def _validation_interval(self) -> int:
-        return max(
-            1, round(self.parts.recipe.budget.validate_every * self.parts.feed.plan.count / self.parts.recipe.batch)
-        )
+        return max(1, round(self.parts.recipe.budget.validate_every * self.parts.feed.plan.count / self.parts.batch))
 
     def _size(self, step: int) -> tuple[int, int]:
         r = self.parts.recipe
         return schedule.image_size(self.state.clock.progress_at(step), r.schedule, self.parts.task.preprocess.size)
 
     def _epoch(self) -> float:
-        return round(self.state.clock.step * self.parts.recipe.batch / self.parts.feed.plan.count, 4)
+        return round(self.state.clock.step * self.parts.batch / self.parts.feed.plan.count, 4)
 
     def _describe(self) -> str:
         r, task, choice = self.parts.recipe, self.parts.task, self.state.choice
@@ -373,7 +406,7 @@ class Run:
         how = ("bf16" if choice.bf16 else "fp32") + (", compiled" if choice.compile else "")
         return (
             f"{len(task.train):,} train, {len(task.val):,} val, {len(task.test or ()):,} test images, "
-            f"{task.classes} classes; {r.model} with {millions:.2f} M parameters; batch {r.batch}, {how}"
+            f"{task.classes} classes; {r.model} with {millions:.2f} M parameters; batch {self.parts.batch}, {how}"
         )
 
 

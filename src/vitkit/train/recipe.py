@@ -13,7 +13,7 @@ from vitkit.errors import ConfigError
 class Optimizer:
     name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the blocks, adamw for all else
     lr: float = 1e-3
-    muon_lr: float = 2e-2
+    muon_lr: float = 2e-3  # of muon's matrices; scaled so that rates of AdamW's size fit
     weight_decay: float = 0.05  # on matrices only: not on biases, norms, tokens, positions
     betas: tuple[float, float] = (0.9, 0.99)
     layer_decay: float = 1.0  # the learning rate of each layer, as a share of the one above it
@@ -27,7 +27,7 @@ class Schedule:
 
     shape: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
     warmup: float = 0.05
-    decay: float = 0.2  # wsd: the share of the run at the end in which the rate falls
+    decay: float = 0.2  # wsd: the last share of what follows the warm-up, in which the rate falls
     floor: float = 0.0  # the last rate, as a share of the highest
     sizes: tuple[tuple[float, int], ...] = ()  # progressive resolution: (from this share on, this image size)
 
@@ -79,7 +79,7 @@ class Recipe:
     model: str = "vit_tiny_patch16_224"
     config: Mapping[str, Any] = field(default_factory=dict)  # changes to the model's own config
     init: str = ""  # start from these weights
-    batch: int = 256  # images per step, over all processes
+    batch: int = 0  # images per step, over all processes; 0: 16 to 256, by the number of images
     seed: int = 0
     preprocess: Mapping[str, Any] = field(default_factory=dict)  # changes to what the data suggests
     augment: Augment = field(default_factory=Augment)
@@ -116,11 +116,11 @@ class Recipe:
 
 
 def _check_ranges(r: Recipe) -> None:
-    positive = {"batch": r.batch, "optimizer.lr": r.optimizer.lr, "optimizer.muon_lr": r.optimizer.muon_lr}
+    positive = {"optimizer.lr": r.optimizer.lr, "optimizer.muon_lr": r.optimizer.muon_lr}
     positive |= {"keep.last": r.keep.last, "augment.repeats": r.augment.repeats}
     positive |= {"budget.validate_every": r.budget.validate_every}
     for name, value in positive.items():
-        if value <= 0:
+        if not 0 < value < float("inf"):
             raise ConfigError(f"{name}={value}: must be above 0")
     shares = {"val_fraction": r.val_fraction, "corrupt_limit": r.corrupt_limit, "schedule.warmup": r.schedule.warmup}
     shares |= {"schedule.decay": r.schedule.decay, "schedule.floor": r.schedule.floor, "augment.erase": r.augment.erase}
@@ -129,10 +129,12 @@ def _check_ranges(r: Recipe) -> None:
     for name, value in shares.items():
         if not 0 <= value <= 1:
             raise ConfigError(f"{name}={value}: a share lies between 0 and 1")
-    if r.budget.minutes <= 0 and r.budget.epochs <= 0:
+    if r.budget.minutes == 0 and not r.budget.epochs > 0:
         raise ConfigError(f"budget.epochs={r.budget.epochs}: give a number above 0, or minutes")
-    for name, value in {"optimizer.weight_decay": r.optimizer.weight_decay, "optimizer.clip": r.optimizer.clip,
-                        "machine.micro_batch": r.machine.micro_batch, "machine.workers": r.machine.workers,
-                        "machine.threads": r.machine.threads}.items():  # fmt: skip
+    at_least_zero = {"batch": r.batch, "optimizer.weight_decay": r.optimizer.weight_decay}
+    at_least_zero |= {"optimizer.clip": r.optimizer.clip, "machine.micro_batch": r.machine.micro_batch}
+    at_least_zero |= {"machine.workers": r.machine.workers, "machine.threads": r.machine.threads}
+    at_least_zero |= {"budget.minutes": r.budget.minutes}
+    for name, value in at_least_zero.items():
         if value < 0:
             raise ConfigError(f"{name}={value}: must not be negative")

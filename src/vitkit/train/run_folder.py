@@ -7,7 +7,6 @@ result.json        the outcome                    model/          the final mode
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 from vitkit.errors import UsageError
@@ -16,22 +15,32 @@ from vitkit.train.environment import describe_environment
 from vitkit.train.recipe import Recipe
 
 
-def open_folder(folder: Path, recipe: Recipe, resume: bool) -> Path:
-    """A new folder with the resolved recipe in it, or the one to resume, whose recipe must be the same."""
-    saved = folder / "recipe.json"
-    if saved.exists() and not resume:
-        raise UsageError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
-    if saved.exists():
-        _check_same(recipe, Recipe.from_dict(json.loads(saved.read_text())), folder)
-        return folder
+def check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
+    """A run is never overwritten, and only gone on with under the same recipe."""
+    if (folder / "recipe.json").exists():
+        if not resume:
+            raise UsageError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
+        _check_same(recipe, read_recipe(folder), folder)
+
+
+def open_folder(folder: Path, recipe: Recipe) -> None:
+    """Make it, with the resolved recipe in it, unless it is there."""
+    if (folder / "recipe.json").exists():
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the run folder {folder}: {error.strerror}; choose another --out") from error
-    if int(os.environ.get("RANK", "0")) == 0:
-        write_json(saved, recipe.to_dict())
-        write_json(folder / "environment.json", describe_environment())
-    return folder
+    write_json(folder / "environment.json", describe_environment())
+    write_json(folder / "recipe.json", recipe.to_dict())
+
+
+def read_recipe(folder: Path) -> Recipe:
+    path = folder / "recipe.json"
+    try:
+        return Recipe.from_dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
 
 
 def _check_same(new: Recipe, old: Recipe, folder: Path) -> None:

@@ -1,8 +1,6 @@
 """From a recipe to the parts of a run: data, preprocessing, model."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +8,8 @@ from torch import Tensor
 
 from vitkit.data.feed import Store, arrays_of, load, make_store
 from vitkit.data.preprocess import Preprocess, channel_moments
-from vitkit.data.source import Dataset, Split, open_data
-from vitkit.errors import ConfigError, DataError
+from vitkit.data.source import Corrupt, Dataset, Split, open_data, usable
+from vitkit.errors import ConfigError, CorruptImageError, DataError
 from vitkit.model import ViT, create_model
 from vitkit.train.recipe import Recipe
 from vitkit.weights.folder import ModelInfo, load_model
@@ -48,11 +46,18 @@ def open_task(recipe: Recipe, start: ViT | None) -> Task:
     for name in ("train", "val"):
         if name not in data.splits or not len(data.splits[name]):
             raise DataError(f"{data.name} has no images in its {name} split: training needs some")
-    limit = recipe.corrupt_limit
+    limit = 1.0  # here; what is unreadable is counted over all splits below
     preprocess = suggest_preprocess(data.splits["train"], recipe, start)
     store, train, bad_train = make_store(data.splits["train"], preprocess, recipe.augment, limit)
     val_images, val, bad_val = load(data.splits["val"], preprocess, limit)
-    return Task(data, preprocess, train, store, val, val_images, data.splits.get("test"), (*bad_train, *bad_val))
+    skipped, test = [*bad_train, *bad_val], data.splits.get("test")
+    if test is not None and arrays_of(test) is None:  # a file that cannot be read must not show only at the end
+        test, bad_test = usable(test, preprocess, limit)
+        skipped += bad_test
+    corrupt = Corrupt(sum(map(len, data.splits.values())), recipe.corrupt_limit)
+    for name, reason in skipped:
+        corrupt.add(CorruptImageError(name, reason))
+    return Task(data, preprocess, train, store, val, val_images, test, tuple(skipped))
 
 
 def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Preprocess:
@@ -73,23 +78,31 @@ def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Prepr
 def build_model(recipe: Recipe, task: Task, start: ViT | None) -> ViT:
     """New weights from the seed, or the ones to start from with a classifier for these classes."""
     if start is None:
-        changes: dict[str, Any] = {
-            "num_classes": task.classes,
-            "in_channels": task.preprocess.channels,
-            **recipe.config,
-        }
-        model = create_model(recipe.model, seed=recipe.seed, **changes)
+        seen = task.preprocess
+        fitting = {"num_classes": task.classes, "in_channels": seen.channels, "image_size": seen.size}
+        model = create_model(recipe.model, seed=recipe.seed, **{**fitting, **recipe.config})
     else:
         model = start
         if recipe.config:
             raise ConfigError("config.* cannot be changed together with --init: the weights bring their own")
         if tuple(start.info.class_names) != tuple(task.data.class_names):
             model.reset_head(task.classes)
-    return model
+    return model.train()
 
 
 def start_from(recipe: Recipe) -> ViT | None:
     return load_model(recipe.init) if recipe.init else None
+
+
+def batch_size(recipe: Recipe, images: int, ranks: int) -> int:
+    """As the recipe says; or the power of two from 16 to 256 that still makes about 32 steps of an epoch."""
+    if recipe.batch > images:
+        raise ConfigError(f"batch={recipe.batch}, but there are only {images} training images: use a smaller one, or 0")
+    batch = recipe.batch or min(images, max(16, min(256, 2 ** ((images // 32).bit_length() - 1))))
+    share = ranks * (2 if recipe.augment.mixup or recipe.augment.cutmix else 1)  # pairs are mixed in one process
+    if ranks > 1 and batch % share:
+        raise ConfigError(f"batch={batch} cannot be shared by {ranks} processes: use a multiple of {share}")
+    return batch
 
 
 def class_weights(labels: np.ndarray, classes: int) -> torch.Tensor:
@@ -105,6 +118,6 @@ def info(recipe: Recipe, task: Task) -> ModelInfo:
     return ModelInfo(
         class_names=tuple(task.data.class_names),
         preprocess=task.preprocess,
-        recipe=dataclasses.asdict(recipe),
+        recipe=recipe.to_dict(),
         data={"name": task.data.name, "images": counts, "fingerprint": task.data.fingerprint},
     )

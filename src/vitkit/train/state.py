@@ -12,7 +12,7 @@ from vitkit.train import checkpoint, optimizer
 from vitkit.train.clock import Clock
 from vitkit.train.tune import Choice
 
-_COUNTS = ("best", "validations", "since_best", "bad_steps", "bad_in_a_row")
+_COUNTS = ("best", "since_best", "bad_steps", "bad_in_a_row")
 
 
 @dataclass
@@ -23,7 +23,6 @@ class State:
     clock: Clock
     choice: Choice
     best: dict[str, Any] = field(default_factory=dict)  # the validation that was best so far
-    validations: int = 0
     since_best: int = 0
     bad_steps: int = 0  # in all
     bad_in_a_row: int = 0

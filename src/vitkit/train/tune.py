@@ -10,7 +10,7 @@ from typing import Any
 from vitkit.train.distributed import World
 from vitkit.train.recipe import Recipe
 
-COMPILE_PAYS_AFTER = 300.0  # seconds of uncompiled training: a compilation takes about one, and saves about a third
+COMPILE_PAYS_AFTER = 600.0  # seconds of training: on a CPU a compilation takes about one minute of them
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,23 @@ class Choice:
     micro_batch: int = 0
 
 
-def tune(recipe: Recipe, steps: int, gradients: Callable[[Choice], Any], world: World) -> Choice:
-    """Time a few gradients, which are thrown away, and decide; all processes follow the main one."""
+def tune(recipe: Recipe, steps: int, trial: Callable[[Choice], None], world: World) -> Choice:
+    """Time a few trials and decide; all processes follow the main one.
+
+    Compilation fuses what stands between the matrix products. On a CPU in float32 the products are nearly all of the
+    time and nothing is gained, so `auto` compiles there only in bf16.
+    """
     machine = recipe.machine
     trials = {"fp32": [False], "bf16": [True], "auto": [False, True]}[machine.precision]
     unsure = len(trials) > 1 or (machine.compile == "auto" and not recipe.budget.minutes)
     candidates = {bf16: Choice(bf16=bf16, micro_batch=machine.micro_batch) for bf16 in trials}
-    paces = {bf16: _seconds(partial(gradients, choice)) if unsure else 0.0 for bf16, choice in candidates.items()}
+    paces = {bf16: _seconds(partial(trial, choice)) if unsure else 0.0 for bf16, choice in candidates.items()}
     bf16 = bool(world.share(float(min(paces, key=lambda b: paces[b]))))
     expected = 60 * recipe.budget.minutes or steps * paces[bf16]
     compiles = machine.compile == "on" or (
-        machine.compile == "auto" and expected > COMPILE_PAYS_AFTER and _can_compile(world.device.type)
+        machine.compile == "auto" and expected > COMPILE_PAYS_AFTER and _can_compile(world.device.type, bf16)
     )
-    return Choice(made=True, bf16=bf16, compile=bool(world.share(float(compiles))), micro_batch=machine.micro_batch)
+    return Choice(made=True, bf16=bf16, compile=bool(world.share(float(compiles))))
 
 
 def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:
@@ -47,6 +51,6 @@ def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:
     return min(times)
 
 
-def _can_compile(device: str) -> bool:
+def _can_compile(device: str, bf16: bool) -> bool:
     """On a CPU, torch.compile writes C++ and needs a compiler."""
-    return device != "cpu" or any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+    return device != "cpu" or (bf16 and any(shutil.which(name) for name in ("g++", "clang++", "c++")))

@@ -52,7 +52,8 @@ def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) ->
     weights = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
     write_atomic(folder / WEIGHTS, weights)
     config = _to_json(model.config, info, sha256(weights))
-    write_atomic(folder / CARD, card(folder.name, model, info).encode())
+    name = folder.name if folder.name != "model" else folder.resolve().parent.name  # of a run: the run's
+    write_atomic(folder / CARD, card(name, model, info).encode())
     write_json(folder / CONFIG, config)
     return folder
 
@@ -75,6 +76,14 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> ViT:
     model.load_state_dict(tensors, strict=True, assign=True)
     model.info = info
     return model.eval()
+
+
+def names_and_preprocess(model: ViT, source: object) -> tuple[Sequence[str], Preprocess]:
+    """What a model needs in order to answer; refused where it brings them not, for its answers would mean nothing."""
+    info: ModelInfo | None = model.info
+    if info is None or info.preprocess is None or not info.class_names:
+        raise WeightsError(f"{source} brings no class names or no preprocessing: its answers would have no meaning")
+    return info.class_names, info.preprocess
 
 
 def read_config(source: str | Path) -> ViTConfig:
@@ -134,7 +143,7 @@ def _from_json(folder: Path) -> tuple[ViTConfig, ModelInfo, str]:
             license=values["license"],
         )
         return ViTConfig.from_dict(values["model"]), info, values["weights_sha256"]
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, AttributeError, TypeError) as error:
         raise WeightsError(f"{path} is damaged: {type(error).__name__} {error}") from error
     except ConfigError as error:
         raise WeightsError(f"{path}: {error}") from error
@@ -161,10 +170,19 @@ def card(name: str, model: ViT, info: ModelInfo) -> str:
         lines += ["## Measured", "", "| | |", "|---|---|"]
         lines += [f"| {key} | {value} |" for key, value in info.metrics.items()] + [""]
     if info.data:
-        lines += ["## Trained on", "", *(f"- {key}: {value}" for key, value in info.data.items()), ""]
+        lines += ["## Trained on", "", *(f"- {key}: {_plain(value)}" for key, value in info.data.items()), ""]
     if info.preprocess:
-        lines += ["## Preprocessing", "", *(f"- {k}: {v}" for k, v in info.preprocess.to_dict().items()), ""]
+        seen = {key: value for key, value in info.preprocess.to_dict().items() if value is not None}
+        lines += ["## Preprocessing", "", *(f"- {key}: {_plain(value)}" for key, value in seen.items()), ""]
     if info.class_names:
         lines += [f"## {len(info.class_names)} classes", "", ", ".join(info.class_names), ""]
     lines += ["## Licence", "", info.license or "not stated", ""]
     return "\n".join(lines)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_plain(v)} {k}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
