@@ -23,6 +23,6 @@ def load_predictions(path: Path) -> Predictions:
         with safe_open(path, framework="numpy") as file:
             texts = {key: json.loads(value) for key, value in file.metadata().items()}
             logits, labels = (np.asarray(file.get_tensor(name)) for name in ("logits", "labels"))
-    except (OSError, SafetensorError, AttributeError, json.JSONDecodeError) as error:
+        return Predictions(logits, labels, **texts)
+    except (OSError, SafetensorError, AttributeError, TypeError, json.JSONDecodeError) as error:
         raise DataError(f"{path}: no readable predictions ({error})") from error
-    return Predictions(logits, labels, **texts)

@@ -21,6 +21,17 @@ RECIPES: dict[str, Recipe] = {
         budget=Budget(epochs=40),
         machine=Machine(precision="fp32", compile="off", threads=1),  # too small to share
     ),
+    "cifar10_classic": Recipe(
+        promise="CIFAR-10 from scratch with the classic 0.12 M model: see benchmarks/README.md for what was measured",
+        data="cifar10",
+        val_fraction=0.02,
+        model="vit_nano_patch4_32",
+        batch=256,
+        augment=Augment(crop="pad", padding=0.125, flip=True),
+        optimizer=Optimizer(lr=3e-3, weight_decay=0.05, ema=0.999),
+        loss=Loss(label_smoothing=0.05),
+        budget=Budget(epochs=25),
+    ),
 }
 
 
