@@ -9,71 +9,30 @@ finish      the best weights by validation, measured once on test, in a model fo
 import dataclasses
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from vitkit.data.draws import uniform
-from vitkit.data.feed import Batch, Feed, load
-from vitkit.data.loader import Plan
+from vitkit.data.feed import Batch
 from vitkit.data.mix import mix
-from vitkit.data.source import Split
 from vitkit.errors import Interrupted, WorkError
-from vitkit.evaluate import Predictions, evaluate_predictions, predict_logits
-from vitkit.evaluate.saved import save_predictions
-from vitkit.files import sha256, write_json
-from vitkit.model import ViT
+from vitkit.evaluate import Predictions, evaluate_predictions
 from vitkit.train import checkpoint, optimizer, schedule
-from vitkit.train.clock import Clock
-from vitkit.train.distributed import World, join
+from vitkit.train.distributed import join
 from vitkit.train.interrupt import Interrupts
-from vitkit.train.log import Journal, Log, Silent, Window
+from vitkit.train.log import Journal, Silent, Window
 from vitkit.train.objective import soft_targets, supervised
+from vitkit.train.outcome import Result, finish, predict
 from vitkit.train.recipe import Recipe
 from vitkit.train.run_folder import check_folder, open_folder
-from vitkit.train.setup import Task, batch_size, build_model, class_weights, info, open_task, start_from
+from vitkit.train.setup import Parts, build_model, open_task, prepare, start_from
 from vitkit.train.state import State
 from vitkit.train.tune import Choice, tune
-from vitkit.weights.folder import WEIGHTS, save_model
 
 MAX_BAD_STEPS = 5  # in a row, before a run that only yields NaN is stopped
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What stays the same during a run."""
-
-    recipe: Recipe
-    folder: Path
-    world: World
-    task: Task
-    feed: Feed
-    log: Log
-    class_weights: Tensor | None
-
-    @property
-    def batch(self) -> int:
-        return self.feed.plan.batch
-
-
-@dataclass(frozen=True)
-class Result:
-    run: str
-    val: dict[str, Any]
-    test: dict[str, Any] | None
-    epochs: float
-    seconds: float
-    steps: int
-    parameters: int
-    skipped_updates: int
-    weights_sha256: str
-    is_main: bool = True  # False in the processes that only helped: the files and the hash are the main one's
-
-    def to_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in dataclasses.asdict(self).items() if key != "is_main"}
 
 
 def train(recipe: Recipe, out: str | Path | None = None, resume: bool = False, quiet: bool = False) -> Result:
@@ -96,48 +55,12 @@ def train(recipe: Recipe, out: str | Path | None = None, resume: bool = False, q
             run = Run(parts, state, began, interrupts)
             run.tune()
             run.fit()
-            return run.finish()
+            return finish(parts, state, run.began)
     finally:
         torch.set_num_threads(threads)
         if log:
             log.close()
         world.leave()
-
-
-def prepare(
-    recipe: Recipe, folder: Path, world: World, log: Log, task: Task, model: ViT, resume: bool
-) -> tuple[Parts, State]:
-    for note in task.data.notes:
-        log.say(note)
-    for name, reason in task.skipped:
-        log.say(f"left out: {name}: {reason}")
-    model.checkpoint_blocks = recipe.machine.checkpoint_blocks
-    batch = batch_size(recipe, len(task.train), world.size)
-    plan = Plan(len(task.train), batch, recipe.seed, recipe.augment.repeats, _sampling(recipe, task))
-    weights = class_weights(task.train.labels, task.classes).to(world.device)
-    parts = Parts(
-        recipe, folder, world, task,
-        feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size)),
-        log=log,
-        class_weights=weights if recipe.loss.class_weights == "balanced" else None,
-    )  # fmt: skip
-    total = plan.steps(recipe.budget.epochs)
-    clock = Clock(total=total, minutes=recipe.budget.minutes)
-    average = optimizer.Average(model) if recipe.optimizer.ema else None
-    state = State(model, optimizer.build(model, recipe.optimizer), average, clock, Choice())
-    if resume and (saved := checkpoint.read_newest(folder / "checkpoints")):
-        state.restore(*saved)
-        log.rewind(state.clock.step)
-        log.say(f"resumed at step {state.clock.step} of {state.clock.total}")
-    elif resume:
-        log.say(f"nothing to resume in {folder}: starting anew")
-    return parts, state
-
-
-def _sampling(recipe: Recipe, task: Task) -> Any:
-    if not recipe.balanced_sampling:
-        return None
-    return class_weights(task.train.labels, task.classes).double().numpy()[task.train.labels]
 
 
 class Run:
@@ -179,7 +102,7 @@ class Run:
             started = time.monotonic()
             self._trial(batch, self.state.choice)
         step_seconds, started = time.monotonic() - started, time.monotonic()
-        self._predict(self.parts.task.val_images, self.parts.task.val)
+        self._predict_val()
         self.validation_seconds = time.monotonic() - started
         self._replan(step_seconds)
 
@@ -282,7 +205,8 @@ class Run:
         state, started = self.state, time.monotonic()
         if state.average:
             state.average.swap(state.model)
-        found = self._measure(self.parts.task.val_images, self.parts.task.val)
+        evaluation = evaluate_predictions(self._predict_val())
+        found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
         state.since_best += 1
         if found["top1"] > state.best.get("top1", -1.0):
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
@@ -292,7 +216,7 @@ class Run:
         if state.average:
             state.average.swap(state.model)
         self.validation_seconds = time.monotonic() - started
-        epoch = self._epoch()
+        epoch = self.parts.epoch(self.state.clock.step)
         self.parts.log.record(state.clock.step, epoch=epoch, **{f"val_{k}": v for k, v in found.items()})
         marker = "  best so far" if state.since_best == 0 else ""
         self.parts.log.say(
@@ -300,63 +224,15 @@ class Run:
             f"{state.clock.seconds / 60:.1f} min{marker}"
         )
 
-    def _measure(self, images: Tensor, split: Split) -> dict[str, float]:
-        evaluation = evaluate_predictions(self._predict(images, split))
-        return {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
-
-    def _predict(self, images: Tensor, split: Split, exact: bool = False) -> Predictions:
-        preprocess, device = self.parts.task.preprocess, self.parts.world.device
-        batches = (
-            (preprocess.normalize(images[i : i + 256].to(device)), torch.from_numpy(split.labels[i : i + 256]))
-            for i in range(0, len(images), 256)
-        )
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.state.choice.bf16 and not exact):
-            logits, labels = predict_logits(self.state.model, batches)
-        names = [split.images.name(i) for i in range(len(split))]
-        return Predictions(logits, labels, self.parts.task.data.class_names, names)
-
-    def finish(self) -> Result:
-        """The best weights by validation become the model; the test split, if there is one, is looked at once."""
-        p, state = self.parts, self.state
-        p.world.first(self._load_best)
-        p.world.spread(state.model.state_dict().values())
-        found = {"val": self._predict(p.task.val_images, p.task.val, exact=True)}
-        if p.task.test is not None:
-            images, test, _ = load(p.task.test, p.task.preprocess, p.recipe.corrupt_limit)
-            found["test"] = self._predict(images, test, exact=True)
-        measured = {name: evaluate_predictions(predictions) for name, predictions in found.items()}
-        if p.world.is_main:
-            for name, predictions in found.items():
-                save_predictions(p.folder / f"predictions-{name}.safetensors", predictions)
-            metrics = {f"{name}_top1": round(m.top1, 6) for name, m in measured.items()}
-            save_model(state.model, p.folder / "model", info(p.recipe, p.task).replace(metrics=metrics))
-        state.clock.seconds = time.monotonic() - self.began
-        result = Result(
-            run=str(p.folder),
-            val=measured["val"].to_dict(),
-            test=measured["test"].to_dict() if "test" in measured else None,
-            epochs=self._epoch(),
-            seconds=round(state.clock.seconds, 2),
-            steps=state.clock.step,
-            parameters=sum(q.numel() for q in state.model.parameters()),
-            skipped_updates=state.bad_steps,
-            weights_sha256=sha256(p.folder / "model" / WEIGHTS) if p.world.is_main else "",
-            is_main=p.world.is_main,
-        )
-        if p.world.is_main:
-            write_json(p.folder / "result.json", result.to_dict())
-        return result
-
-    def _load_best(self) -> None:
-        best = self.state.best
-        weights = checkpoint.read_best(self.parts.folder / "checkpoints", best["step"], best["sha256"])
-        self.state.model.load_state_dict(weights)
+    def _predict_val(self) -> Predictions:
+        task = self.parts.task
+        return predict(self.parts, self.state, task.val_images, task.val, self.state.choice.bf16)
 
     def _report(self, window: Window) -> None:
         r, clock = self.parts.recipe, self.state.clock
         lr = r.optimizer.lr * schedule.rate(clock.progress, r.schedule)
         numbers = window.means() | {"lr": lr}
-        self.parts.log.record(clock.step, epoch=self._epoch(), **numbers)
+        self.parts.log.record(clock.step, epoch=self.parts.epoch(self.state.clock.step), **numbers)
         text = f"loss {numbers['loss']:.3f} acc {numbers['accuracy']:.1%} {numbers['images_per_s']:,.0f} img/s"
         self.parts.log.advance(clock.step, clock.total, text)
 
@@ -396,9 +272,6 @@ class Run:
     def _size(self, step: int) -> tuple[int, int]:
         r = self.parts.recipe
         return schedule.image_size(self.state.clock.progress_at(step), r.schedule, self.parts.task.preprocess.size)
-
-    def _epoch(self) -> float:
-        return round(self.state.clock.step * self.parts.batch / self.parts.feed.plan.count, 4)
 
     def _describe(self) -> str:
         r, task, choice = self.parts.recipe, self.parts.task, self.state.choice

@@ -1,17 +1,26 @@
-"""From a recipe to the parts of a run: data, preprocessing, model."""
+"""From a recipe to the parts of a run: data, preprocessing, model; and its state, new or restored."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vitkit.data.feed import Store, arrays_of, load, make_store
+from vitkit.data.feed import Feed, Store, arrays_of, load, make_store
+from vitkit.data.loader import Plan
 from vitkit.data.preprocess import Preprocess, channel_moments
 from vitkit.data.source import Corrupt, Dataset, Split, open_data, usable
 from vitkit.errors import ConfigError, CorruptImageError, DataError
 from vitkit.model import ViT, create_model
+from vitkit.train import checkpoint, optimizer
+from vitkit.train.clock import Clock
+from vitkit.train.distributed import World
+from vitkit.train.log import Log
 from vitkit.train.recipe import Recipe
+from vitkit.train.state import State
+from vitkit.train.tune import Choice
 from vitkit.weights.folder import ModelInfo, load_model
 
 PHOTO_MEAN, PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as most published weights use
@@ -121,3 +130,59 @@ def info(recipe: Recipe, task: Task) -> ModelInfo:
         recipe=recipe.to_dict(),
         data={"name": task.data.name, "images": counts, "fingerprint": task.data.fingerprint},
     )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What stays the same during a run."""
+
+    recipe: Recipe
+    folder: Path
+    world: World
+    task: Task
+    feed: Feed
+    log: Log
+    class_weights: Tensor | None
+
+    @property
+    def batch(self) -> int:
+        return self.feed.plan.batch
+
+    def epoch(self, step: int) -> float:
+        return round(step * self.batch / self.feed.plan.count, 4)
+
+
+def prepare(
+    recipe: Recipe, folder: Path, world: World, log: Log, task: Task, model: ViT, resume: bool
+) -> tuple[Parts, State]:
+    for note in task.data.notes:
+        log.say(note)
+    for name, reason in task.skipped:
+        log.say(f"left out: {name}: {reason}")
+    model.checkpoint_blocks = recipe.machine.checkpoint_blocks
+    batch = batch_size(recipe, len(task.train), world.size)
+    plan = Plan(len(task.train), batch, recipe.seed, recipe.augment.repeats, _sampling(recipe, task))
+    weights = class_weights(task.train.labels, task.classes).to(world.device)
+    parts = Parts(
+        recipe, folder, world, task,
+        feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size)),
+        log=log,
+        class_weights=weights if recipe.loss.class_weights == "balanced" else None,
+    )  # fmt: skip
+    total = plan.steps(recipe.budget.epochs)
+    clock = Clock(total=total, minutes=recipe.budget.minutes)
+    average = optimizer.Average(model) if recipe.optimizer.ema else None
+    state = State(model, optimizer.build(model, recipe.optimizer), average, clock, Choice())
+    if resume and (saved := checkpoint.read_newest(folder / "checkpoints")):
+        state.restore(*saved)
+        log.rewind(state.clock.step)
+        log.say(f"resumed at step {state.clock.step} of {state.clock.total}")
+    elif resume:
+        log.say(f"nothing to resume in {folder}: starting anew")
+    return parts, state
+
+
+def _sampling(recipe: Recipe, task: Task) -> Any:
+    if not recipe.balanced_sampling:
+        return None
+    return class_weights(task.train.labels, task.classes).double().numpy()[task.train.labels]
