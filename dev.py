@@ -51,7 +51,10 @@ def set_up(extras: str) -> None:
         return
     if not (BIN / "pip").exists() and not (BIN / "pip.exe").exists():
         say("making a virtual environment in", str(VENV.relative_to(ROOT)))
-        venv.create(VENV, with_pip=True)
+        try:
+            venv.create(VENV, with_pip=True)
+        except subprocess.CalledProcessError:  # Debian keeps ensurepip in a package of its own
+            sys.exit("stopped: this Python cannot make virtual environments; on Debian: apt-get install python3-venv")
     refuse_cuda_by_accident()
     say(f"installing vitkit[{extras}] with the versions of constraints.txt (a few minutes the first time)")
     pip("install", "--quiet", "-c", "constraints.txt", "-e", f".[{extras}]")

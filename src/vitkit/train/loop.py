@@ -208,7 +208,7 @@ class Run:
         evaluation = evaluate_predictions(self._predict_val())
         found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
         state.since_best += 1
-        if found["top1"] > state.best.get("top1", -1.0):
+        if not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"]):
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
             if self.parts.world.is_main:
                 folder, weights = self.parts.folder / "checkpoints", state.model.state_dict()
