@@ -7,13 +7,15 @@ import signal
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from vitkit.data.source import Arrays, Dataset, Split
 from vitkit.errors import ConfigError, Interrupted, UsageError, WorkError
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.log import Journal
-from vitkit.train.setup import batch_size
+from vitkit.train.setup import batch_size, choose_model
 from vitkit.weights.folder import load_model
 
 SMALL = {"width": 16, "depth": 2, "heads": 2, "head_width": 8, "mlp_width": 32, "patch_size": 4, "drop_path": 0.1}
@@ -217,6 +219,17 @@ def test_a_budget_of_minutes_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("images", "batch"), [(10, 10), (33, 16), (1079, 32), (2640, 64), (50_000, 256), (10**6, 256)])
 def test_the_batch_fits_the_data_where_the_recipe_leaves_it_open(images: int, batch: int) -> None:
     assert batch_size(Recipe(), images, 1) == batch
+
+
+@pytest.mark.parametrize(
+    ("shape", "model"),
+    [((8, 8), "vit_digits_patch2_8"), ((32, 32, 3), "vit_pico_stem4_32"), ((240, 320, 3), "vit_tiny_patch16_224")],
+)
+def test_the_model_suits_the_images_where_the_recipe_leaves_it_open(shape: tuple[int, ...], model: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, *shape), dtype=np.uint8)
+    data = Dataset("made", ["a", "b"], {"train": Split(Arrays(pixels, "made"), np.arange(12) % 2)})
+    assert choose_model(Recipe(), data).model == model
+    assert choose_model(Recipe(model="vit_nano_patch4_32"), data).model == "vit_nano_patch4_32"
 
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:

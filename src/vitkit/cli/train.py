@@ -24,7 +24,7 @@ class Train:
     recipe: Word = None
     """A named recipe; by default the one named like the data, or 'scratch'."""
     model: Word = None
-    """A model name (`vitkit models` lists them)."""
+    """A model name (`vitkit models` lists them); by default what suits the images."""
     init: Word = None
     """Start from the weights of this model folder or run."""
     epochs: Number = None

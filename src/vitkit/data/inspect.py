@@ -1,5 +1,6 @@
 """A data set, looked at before it is trained on: what it holds, what is wrong with it, what that suggests."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -14,7 +15,7 @@ from PIL import Image
 from vitkit.data.advice import Advice, advise
 from vitkit.data.decode import decode, read_header, upright_size
 from vitkit.data.similar import Group, group, perceptual_hash, thumbnail
-from vitkit.data.source import Dataset, Encoded, Progress, parallel
+from vitkit.data.source import Dataset, Encoded, Progress, Split, parallel
 from vitkit.errors import CorruptImageError, DataError
 
 LARGE = (512, 512)  # a JPEG of twice this and more is looked at in half its size or less
@@ -113,13 +114,11 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
     if not looks:
         _, name, reason = corrupt[0]
         raise DataError(f"{dataset.name}: none of its {len(corrupt):,} images can be decoded; {name}: {reason}")
-    width, height = (np.array([getattr(look, side) for look in looks], dtype=float) for side in ("width", "height"))
+    width, height = _sides(looks)
     copies = _copies(members, looks)
     counts = _counts(dataset)
     train = counts["train" if "train" in counts else next(iter(counts))]
     present = train[train > 0]
-    long = float(np.percentile(np.maximum(width / height, height / width), 95))
-    grey = all(look.mode in ("1", "L", "LA", "I;16", "I", "F") for look in looks)
     return Inspection(
         name=dataset.name,
         fingerprint=dataset.fingerprint,
@@ -136,8 +135,32 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
         corrupt=corrupt,
         copies=copies,
         leaked=_leaked(copies, dataset),
-        advice=advise(train, float(np.median(np.minimum(width, height))), long, grey),
+        advice=advise_for(train, looks),
     )
+
+
+def advise_for(train_counts: np.ndarray, looks: Sequence[Look]) -> Advice:
+    """Advice from the number of training images per class and a look at them, or at some of them."""
+    width, height = _sides(looks)
+    long = float(np.percentile(np.maximum(width / height, height / width), 95))
+    grey = all(look.mode in ("1", "L", "LA", "I;16", "I", "F") for look in looks)
+    return advise(train_counts, float(np.median(np.minimum(width, height))), long, grey)
+
+
+def sample_looks(split: Split, most: int = 64) -> list[Look]:
+    """A look at some images, evenly spread; those that cannot be read are passed over."""
+    looks = []
+    for index in range(0, len(split), max(len(split) // most, 1)):
+        with contextlib.suppress(CorruptImageError):
+            looks.append(look_at(split.images[index], split.images.name(index)))
+    if not looks:
+        raise DataError(f"none of the images that were looked at can be decoded, such as {split.images.name(0)}")
+    return looks
+
+
+def _sides(looks: Sequence[Look]) -> tuple[np.ndarray, np.ndarray]:
+    width, height = (np.array([getattr(look, side) for look in looks], dtype=float) for side in ("width", "height"))
+    return width, height
 
 
 def look_at(encoded: Encoded, name: str) -> Look:

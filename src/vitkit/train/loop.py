@@ -28,7 +28,7 @@ from vitkit.train.objective import soft_targets, supervised
 from vitkit.train.outcome import Result, finish, predict
 from vitkit.train.recipe import Recipe
 from vitkit.train.run_folder import check_folder, open_folder
-from vitkit.train.setup import Parts, build_model, open_task, prepare, start_from
+from vitkit.train.setup import Parts, build_model, choose_model, open_dataset, open_task, prepare, start_from
 from vitkit.train.state import State
 from vitkit.train.tune import Choice, tune
 
@@ -36,18 +36,20 @@ MAX_BAD_STEPS = 5  # in a row, before a run that only yields NaN is stopped
 
 
 def train(recipe: Recipe, out: str | Path | None = None, resume: bool = False, quiet: bool = False) -> Result:
-    """Train as the recipe says, into the run folder `out` (runs/DATA-MODEL by default).
+    """Train as the recipe says, into the run folder `out` (runs/DATA by default).
 
     With `resume`, go on from the newest whole checkpoint of that folder.
     """
-    began, folder = time.monotonic(), Path(out) if out else Path("runs") / f"{Path(recipe.data).stem}-{recipe.model}"
+    began, folder = time.monotonic(), Path(out) if out else Path("runs") / Path(recipe.data).stem
     world, log, threads = join(recipe.machine.device), None, torch.get_num_threads()
     try:
         torch.set_num_threads(recipe.machine.threads or threads)
         with Interrupts() as interrupts:
+            data = open_dataset(recipe)
+            recipe = choose_model(recipe, data)
             world.first(lambda: check_folder(folder, recipe, resume))
             start = start_from(recipe)
-            task = open_task(recipe, start)
+            task = open_task(recipe, data, start)
             model = build_model(recipe, task, start).to(world.device)
             world.first(lambda: open_folder(folder, recipe))  # only now: a mistake before this leaves nothing behind
             log = Journal(folder, quiet) if world.is_main else Silent()

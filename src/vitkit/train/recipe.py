@@ -76,7 +76,7 @@ class Recipe:
     val_fraction: float = 0.1  # of the training images, where the data set brings no validation split
     balanced_sampling: bool = False
     corrupt_limit: float = 0.01
-    model: str = "vit_tiny_patch16_224"
+    model: str = ""  # a name; empty: what suits the images
     config: Mapping[str, Any] = field(default_factory=dict)  # changes to the model's own config
     init: str = ""  # start from these weights
     batch: int = 0  # images per step, over all processes; 0: 16 to 256, by the number of images

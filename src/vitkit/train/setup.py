@@ -1,5 +1,6 @@
 """From a recipe to the parts of a run: data, preprocessing, model; and its state, new or restored."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitkit.data.feed import Feed, Store, arrays_of, load, make_store
+from vitkit.data.inspect import advise_for, sample_looks
 from vitkit.data.loader import Plan
 from vitkit.data.preprocess import Preprocess, channel_moments
 from vitkit.data.source import Corrupt, Dataset, Split, open_data, usable
@@ -44,7 +46,7 @@ class Task:
         return len(self.data.class_names)
 
 
-def open_task(recipe: Recipe, start: ViT | None) -> Task:
+def open_dataset(recipe: Recipe) -> Dataset:
     data = open_data(
         recipe.data,
         label=recipe.label,
@@ -55,6 +57,19 @@ def open_task(recipe: Recipe, start: ViT | None) -> Task:
     for name in ("train", "val"):
         if name not in data.splits or not len(data.splits[name]):
             raise DataError(f"{data.name} has no images in its {name} split: training needs some")
+    return data
+
+
+def choose_model(recipe: Recipe, data: Dataset) -> Recipe:
+    """Where the recipe leaves the model open and no weights are given: what `vitkit inspect` would suggest."""
+    if recipe.model or recipe.init:
+        return recipe
+    train = data.splits["train"]
+    counts = np.bincount(train.labels, minlength=len(data.class_names))
+    return dataclasses.replace(recipe, model=advise_for(counts, sample_looks(train)).model)
+
+
+def open_task(recipe: Recipe, data: Dataset, start: ViT | None) -> Task:
     limit = 1.0  # here; what is unreadable is counted over all splits below
     preprocess = suggest_preprocess(data.splits["train"], recipe, start)
     store, train, bad_train = make_store(data.splits["train"], preprocess, recipe.augment, limit)
