@@ -115,7 +115,6 @@ class Run:
             if clock.done:
                 break
             window.add(*self.update(batch), images=self.parts.batch)
-            clock.seconds = time.monotonic() - self.began
             report, save, stop = self.parts.world.any(window.due, self._save_is_due(), bool(self.interrupts.received))
             if report or clock.done:
                 self._report(window)
@@ -151,6 +150,7 @@ class Run:
         else:
             self._skip_update(float(loss), float(norm))
         self._clear_gradients()
+        self._look_at_the_clock()
         state.clock.tick()
         return float(loss), float(hits) / self.parts.batch, float(norm)
 
@@ -245,9 +245,14 @@ class Run:
             return
         test = len(self.parts.task.test or ()) / max(len(self.parts.task.val), 1)
         reserve = self.validation_seconds * (2 + test) + 2.0
-        clock.seconds = time.monotonic() - self.began
-        clock.replan(step_seconds + self.validation_seconds / self._validation_interval(), reserve)
-        clock.total = int(self.parts.world.share(clock.total))
+        self._look_at_the_clock()
+        pace = step_seconds + self.validation_seconds / self._validation_interval()
+        clock.replan(*(self.parts.world.share(value) for value in (pace, reserve)))
+
+    def _look_at_the_clock(self) -> None:
+        seconds = time.monotonic() - self.began
+        # With a budget of minutes the time decides what happens next: then all processes go by the main one's.
+        self.state.clock.seconds = self.parts.world.share(seconds) if self.state.clock.minutes else seconds
 
     def _save_is_due(self) -> bool:
         return time.monotonic() - self.saved_at >= 60 * self.parts.recipe.keep.every_minutes
