@@ -11,7 +11,7 @@ RECIPES: dict[str, Recipe] = {
         optimizer=Optimizer(lr=1e-3, ema=0.999),
     ),
     "digits": Recipe(
-        promise="scikit-learn's digits, 8×8 pixels: 98.6 % of the test images in 53 s on one core (`vitkit demo`)",
+        promise="scikit-learn's digits, 8×8 pixels: 98.6 % of the test images in a minute on one core (`vitkit demo`)",
         data="digits",
         model="vit_digits_patch2_8",
         batch=32,
