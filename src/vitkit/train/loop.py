@@ -130,6 +130,9 @@ class Run:
             if self._stops_early():
                 break
             window.pause(time.monotonic() - started)
+        if not self.state.best:  # the time ran out while a state was being saved, before the first validation
+            self.validate()
+            self._save()
 
     def update(self, batch: Batch) -> tuple[float, float, float]:
         """One step. Returns the batch's loss, accuracy and gradient norm; an update that is not finite is left out."""
@@ -258,7 +261,7 @@ class Run:
         return time.monotonic() - self.saved_at >= 60 * self.parts.recipe.keep.every_minutes
 
     def _save(self) -> None:
-        self.state.clock.seconds = time.monotonic() - self.began
+        self._look_at_the_clock()
         if self.parts.world.is_main:
             folder, keep = self.parts.folder / "checkpoints", self.parts.recipe.keep.last
             checkpoint.write(folder, self.state.clock.step, self.state.tensors(), self.state.numbers(), keep)
