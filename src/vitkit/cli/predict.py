@@ -1,12 +1,8 @@
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
 from vitkit.cli.show import print_json, print_table, tracked
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

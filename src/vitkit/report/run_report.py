@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from vitkit.data.source import open_data
 from vitkit.errors import UsageError, VitkitError
 from vitkit.evaluate import Evaluation, evaluate_predictions, plot_classes, plot_confusion, plot_reliability
 from vitkit.evaluate.saved import load_predictions
@@ -17,6 +16,8 @@ from vitkit.model.summary import summarize
 from vitkit.report import figures
 from vitkit.report.page import cards, code, details, facts, figure, page, section, table, text
 from vitkit.train import Recipe
+from vitkit.train.run_folder import read_recipe
+from vitkit.train.setup import open_dataset
 from vitkit.weights.folder import load_model
 
 
@@ -26,12 +27,13 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     if not (folder / "result.json").is_file():
         raise UsageError(f"{folder} is not a finished run: `vitkit train` writes result.json at its end")
     result, environment = (json.loads((folder / name).read_text()) for name in ("result.json", "environment.json"))
-    recipe = Recipe.from_dict(json.loads((folder / "recipe.json").read_text()))
+    recipe = read_recipe(folder)
+    model = recipe.model or recipe.init  # fine-tuned weights bring their own architecture
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     held_out = "test" if result["test"] else "val"
     evaluation = evaluate_predictions(load_predictions(folder / f"predictions-{held_out}.safetensors"))
     body = [
-        f"<header><h1>{escape(recipe.data)}: {escape(recipe.model)}</h1></header>\n",
+        f"<header><h1>{escape(recipe.data)}: {escape(model)}</h1></header>\n",
         _summary(result),
         section("Learning curves", figure(figures.curves(metrics), "Training and validation over the epochs")),
         _examples(folder, recipe, evaluation),
@@ -40,7 +42,7 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
         _repeat(recipe, environment),
     ]
     path = Path(out) if out else folder / "report.html"
-    write_atomic(path, page(f"vitkit: {recipe.model} on {recipe.data}", body).encode())
+    write_atomic(path, page(f"vitkit: {model} on {recipe.data}", body).encode())
     return path
 
 
@@ -67,8 +69,7 @@ def _examples(folder: Path, recipe: Recipe, evaluation: Evaluation, count: int =
     model = load_model(folder)
     names, preprocess = model.info.class_names, model.info.preprocess
     try:
-        data = open_data(recipe.data, label=recipe.label, data_dir=recipe.data_dir or None, seed=recipe.seed,
-                         val_fraction=recipe.val_fraction)  # fmt: skip
+        data = open_dataset(recipe)
     except VitkitError as error:
         return section("What it looks at", text(f"The data could not be opened again, so no examples: {error}"))
     split = data.splits.get("test", data.splits["val"])

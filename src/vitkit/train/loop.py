@@ -289,7 +289,8 @@ class Run:
         how = ("bf16" if choice.bf16 else "fp32") + (", compiled" if choice.compile else "")
         return (
             f"{len(task.train):,} train, {len(task.val):,} val, {len(task.test or ()):,} test images, "
-            f"{task.classes} classes; {r.model} with {millions:.2f} M parameters; batch {self.parts.batch}, {how}"
+            f"{task.classes} classes; {r.model or r.init} with {millions:.2f} M parameters; "
+            f"batch {self.parts.batch}, {how}"
         )
 
 
