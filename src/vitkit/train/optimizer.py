@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from vitkit.model import ViT
 from vitkit.train import recipe
+from vitkit.train.muon import Muon
 
 
 def build(model: ViT, settings: recipe.Optimizer) -> list[torch.optim.Optimizer]:
@@ -19,7 +20,7 @@ def build(model: ViT, settings: recipe.Optimizer) -> list[torch.optim.Optimizer]
         torch.optim.AdamW(adamw, lr=settings.lr, betas=settings.betas, fused=True)
     ]
     if muon:
-        optimizers.append(torch.optim.Muon(muon, lr=settings.muon_lr, adjust_lr_fn="match_rms_adamw"))
+        optimizers.append(Muon(muon, lr=settings.muon_lr))
     return optimizers
 
 
@@ -41,14 +42,15 @@ def _split(model: ViT, s: recipe.Optimizer) -> tuple[list[dict], list[dict]]:
 
 def decays(name: str, parameter: Tensor) -> bool:
     """Matrices and filters are pulled towards zero; biases, norms, tokens and positions are not."""
-    return parameter.ndim >= 2 and name not in ("cls_token", "reg_token", "pos_embed", "attn_pool.latent")
+    return parameter.ndim >= 2 and name not in ("cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent")
 
 
 def layer_of(name: str, depth: int) -> int:
     """0 for the embedding, 1 … depth for the blocks, depth + 1 for what follows them."""
     if name.startswith("blocks."):
         return int(name.split(".")[1]) + 1
-    return 0 if name.startswith(("patch_embed", "cls_token", "reg_token", "pos_embed")) else depth + 1
+    first = ("patch_embed", "cls_token", "dist_token", "reg_token", "pos_embed", "norm_pre")
+    return 0 if name.startswith(first) else depth + 1
 
 
 def set_rate(optimizers: Iterable[torch.optim.Optimizer], share: float) -> None:

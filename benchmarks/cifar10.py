@@ -1,0 +1,93 @@
+"""Train a CIFAR-10 recipe with several seeds and keep what came out: one line per run, added to the results.
+
+    python benchmarks/cifar10.py cifar10_classic --epochs 25 --seeds 0 1 2 --data-dir DATA
+    python benchmarks/cifar10.py --table
+
+Weights are chosen on validation images that are held out of the training split; the test split is looked at once, at
+the end of each run. A run that was interrupted goes on where it stopped.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import statistics
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from vitkit.train import get_recipe, train
+from vitkit.train.environment import describe_environment
+
+RESULTS = Path(__file__).parent / "results" / "cifar10.jsonl"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", nargs="?")
+    parser.add_argument("--epochs", type=float, default=0, help="instead of the recipe's own budget")
+    parser.add_argument("--minutes", type=float, default=0, help="instead of the recipe's own budget")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--data-dir", default="")
+    parser.add_argument("--set", nargs="*", default=[], metavar="key=value")
+    parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "vitkit-cifar10")
+    parser.add_argument("--table", action="store_true", help="only print the results kept so far")
+    arguments = parser.parse_args()
+    if arguments.table or not arguments.recipe:
+        print(table())
+        return
+    for seed in arguments.seeds:
+        keep(run(arguments, seed))
+    print(table())
+
+
+def run(arguments: argparse.Namespace, seed: int) -> dict[str, object]:
+    budget = f"{arguments.minutes:g} min" if arguments.minutes else f"{arguments.epochs:g} epochs"
+    changes = [f"seed={seed}", f"data_dir={arguments.data_dir}", *arguments.set]
+    changes += [
+        f"budget.{name}={getattr(arguments, name)}" for name in ("epochs", "minutes") if getattr(arguments, name)
+    ]
+    folder = arguments.out / f"{arguments.recipe}-{budget.replace(' ', '-')}-{seed}"
+    recipe = get_recipe(arguments.recipe).override(changes)
+    result = train(recipe, folder, resume=(folder / "recipe.json").exists())
+    machine = describe_environment()
+    return {
+        "recipe": arguments.recipe,
+        "budget": budget,
+        "seed": seed,
+        "changes": arguments.set,
+        "test": result.test["top1"] if result.test else None,
+        "val": result.val["top1"],
+        "epochs": round(result.epochs, 2),
+        "minutes": round(result.seconds / 60, 1),
+        "parameters": result.parameters,
+        "date": datetime.date.today().isoformat(),
+        **{key: machine[key] for key in ("vitkit", "packages", "processor", "cores", "gpu")},
+        "threads": recipe.machine.threads or machine["threads"],
+    }
+
+
+def keep(row: dict[str, object]) -> None:
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def table() -> str:
+    """Per recipe and budget the mean over the seeds, with a 95 % interval from three of them on."""
+    runs = defaultdict(list)
+    for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():
+        row = json.loads(line)
+        runs[row["recipe"], row["budget"]].append(row)
+    lines = ["| recipe | budget | seeds | test accuracy | epochs | minutes |", "|---|---|---|---|---|---|"]
+    for (recipe, budget), rows in sorted(runs.items()):
+        tests = [row["test"] for row in rows]
+        spread = f" ± {1.96 * statistics.stdev(tests) / math.sqrt(len(tests)):.2%}" if len(tests) >= 3 else ""
+        epochs, minutes = (f"{statistics.mean(row[key] for row in rows):.1f}" for key in ("epochs", "minutes"))
+        lines.append(
+            f"| {recipe} | {budget} | {len(rows)} | {statistics.mean(tests):.2%}{spread} | {epochs} | {minutes} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
