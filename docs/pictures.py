@@ -1,43 +1,42 @@
-"""Draw the pictures of the README from a finished demo: `vitkit demo && python docs/pictures.py`."""
+"""Photograph the report for README and docs: `vitkit demo && python docs/pictures.py` (needs chromium)."""
 
-import json
+import base64
 import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
-import vitkit
-from vitkit.data.source import open_data
-from vitkit.explain import attention_map
-from vitkit.report import figures
+from tests.browser import chromium, look  # noqa: E402  # the tests' browser
 
-RUN = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
-OUT = Path(__file__).parent / "images"
+RUN = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo").resolve()
+OUT = ROOT / "docs" / "images"
 
+# file, width of the screen, theme, the part of the page: from the top of one element to the bottom of another
+SHOTS = (
+    ("attention.png", 1100, "light", "#what-it-looks-at .cases", "#what-it-looks-at .cases"),
+    ("curves.png", 1100, "light", "#learning-curves .charts", "#learning-curves .charts"),
+    ("report.png", 1100, "light", "header", "#where-it-errs .charts"),
+    ("report-dark.png", 1100, "dark", "#most-confident-mistakes", "#most-confident-mistakes"),
+    ("report-phone.png", 390, "dark", "header", "#learning-curves .charts"),
+)
 
-def attention() -> None:
-    model = vitkit.load_model(RUN)
-    test = open_data("digits").splits["test"]
-    first_of_each = [int(np.flatnonzero(test.labels == digit)[0]) for digit in (0, 3, 4, 5, 8)]
-    pixels = model.info.preprocess.batch([test.images[i] for i in first_of_each])
-    images = model.info.preprocess.normalize(pixels)
-    answers = model(images).argmax(dim=1).tolist()
-    names = model.info.class_names
-    sheet = figures.attention_sheet(
-        list(pixels.permute(0, 2, 3, 1).numpy()),
-        attention_map(model, images).numpy(),
-        [f"says {names[a]}" for a in answers],
-        [a == test.labels[i] for a, i in zip(answers, first_of_each, strict=True)],
-    )
-    sheet.savefig(OUT / "attention.png", dpi=110, facecolor="white")
+PLACE = """
+const [first, last] = [...arguments].map((s) => document.querySelector(s).getBoundingClientRect());
+return {x: 0, y: Math.max(first.top - 12, 0), width: innerWidth, height: last.bottom - first.top + 24, scale: 1};
+"""
 
 
-def curves() -> None:
-    lines = (RUN / "metrics.jsonl").read_text().splitlines()
-    figures.curves([json.loads(line) for line in lines]).savefig(OUT / "curves.png", dpi=80, facecolor="white")
+def shoot(driver: Any, name: str, width: int, theme: str, first: str, last: str) -> None:
+    look(driver, (RUN / "report.html").as_uri(), width, theme)
+    clip = driver.execute_script(PLACE, first, last)
+    taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    (OUT / name).write_bytes(base64.b64decode(taken["data"]))
 
 
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
-    for draw in (attention, curves):
-        draw()
+    with chromium() as driver:
+        for shot in SHOTS:
+            shoot(driver, *shot)

@@ -1,6 +1,7 @@
 """What every test stands on: shapes are enforced, threads are few, property tests are repeatable in length."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ def modules_with_shapes() -> list[str]:
 install_import_hook(modules_with_shapes(), "beartype.beartype")  # has to come before the first import of vitkit
 
 torch.set_num_threads(1)
+
+_cache = tempfile.TemporaryDirectory(prefix="vitkit-cache-")  # of this session, also in the processes that it starts
+os.environ["VITKIT_CACHE"] = _cache.name
 
 settings.register_profile("default", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=500)

@@ -23,8 +23,12 @@ ORDER = [
     "evaluate",
     "explain",
     "infer",
+    "features",
     "train",
+    "transfer",
+    "bench",
     "report",
+    "serve",
     "cli",
 ]
 

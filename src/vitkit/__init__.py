@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from vitkit.evaluate import evaluate as evaluate
+    from vitkit.explain import explain as explain
     from vitkit.infer import Predictor as Predictor
     from vitkit.model import ViT as ViT
     from vitkit.model import ViTConfig as ViTConfig
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from vitkit.weights.folder import save_model as save_model
 
 # Where each public name lives. Modules are imported at first use: `import vitkit` costs next to nothing, and a model
-# can be created without loading what only training or plotting needs. `train` and `evaluate` are packages as well as
-# functions: see callable_package.py.
+# can be created without loading what only training or plotting needs. `train`, `evaluate` and `explain` are packages
+# as well as functions: see callable_package.py.
 _HOMES = {
     "Predictor": "vitkit.infer",
     "Recipe": "vitkit.train",
@@ -26,6 +27,7 @@ _HOMES = {
     "ViTConfig": "vitkit.model",
     "create_model": "vitkit.model",
     "evaluate": "vitkit.evaluate",
+    "explain": "vitkit.explain",
     "load_model": "vitkit.weights.folder",
     "save_model": "vitkit.weights.folder",
     "train": "vitkit.train",

@@ -13,7 +13,8 @@ from PIL import Image
 
 from vitkit.data.decode import MAX_PIXELS, decode
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Corrupt, Files, Split, open_data, read_all, usable
+from vitkit.data.source import Corrupt, Files, Split, open_data, read_all
+from vitkit.data.usable import usable
 from vitkit.errors import CorruptImageError, DataError
 
 
@@ -84,6 +85,22 @@ def test_mutated_bytes_give_an_image_or_an_error(kind: str, data: st.DataObject)
     image = attempt(bytes(content), "mutated")
     if not isinstance(image, CorruptImageError):
         assert Preprocess(size=32).geometry(image).shape == (32, 32, 3)
+
+
+@settings(max_examples=150)
+@given(kind=st.sampled_from(["jpeg", "progressive jpeg", "cmyk jpeg", "png"]), data=st.data())
+@pytest.mark.filterwarnings("ignore")
+def test_the_cheap_check_takes_what_decoding_takes_and_nothing_else(kind: str, data: st.DataObject) -> None:
+    content = bytearray(ENCODED[kind])
+    for _ in range(data.draw(st.integers(0, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(content[: data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))])
+    try:
+        Preprocess(size=32).check(cut, "image")
+        whole = True
+    except CorruptImageError:
+        whole = False
+    assert whole == (not isinstance(attempt(cut, "image"), CorruptImageError))
 
 
 STARTS = [b"", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II*\0", b"RIFF\xff\0\0\0WEBPVP8 "]

@@ -20,16 +20,19 @@ def configs(draw, **fixed):
     stem = tuple(draw(st.lists(st.integers(1, 5), max_size=2)))
     patch = tuple(2 ** len(stem) * draw(SIDE) for _ in "hw")
     class_token = draw(st.booleans())
-    pooling = draw(st.sampled_from(["cls", "mean", "mean_all", "attention"]))
+    pooling = draw(st.sampled_from(["cls", "mean", "mean_all", "cls_mean", "attention"]))
     position = draw(st.sampled_from(["learned", "sincos", "rotary", "none"]))
     num_classes = draw(st.integers(0, 4))
+    distillation = pooling == "cls" and draw(st.booleans())
     values = dict(
         image_size=tuple(p * draw(SIDE) for p in patch),
         patch_size=patch,
         in_channels=draw(st.integers(1, 5)),
         patch_embed=draw(st.sampled_from(["conv", "linear"])),
         stem=stem,
-        class_token=class_token or pooling == "cls",
+        class_token=class_token or pooling in ("cls", "cls_mean"),
+        distillation=distillation,
+        pre_norm=draw(st.booleans()),
         registers=draw(st.integers(0, 2)),
         position=position,
         position_resample=draw(st.sampled_from(["bicubic", "bilinear"])),
@@ -39,14 +42,14 @@ def configs(draw, **fixed):
         heads=draw(st.integers(1, 3)),
         head_width=4 * draw(st.integers(1, 2)) if position == "rotary" else draw(st.integers(2, 8)),
         mlp_width=draw(st.integers(1, 16)),
-        mlp=draw(st.sampled_from(["gelu", "gelu_tanh", "swiglu"])),
+        mlp=draw(st.sampled_from(["gelu", "gelu_tanh", "quick_gelu", "swiglu"])),
         qkv_bias=draw(st.booleans()),
         qk_norm=draw(st.booleans()),
         layer_scale=draw(st.sampled_from([None, 1e-5, 1.0])),
         norm_eps=draw(st.sampled_from([1e-6, 1e-5])),
         pooling=pooling,
-        final_norm=draw(st.sampled_from(["tokens", "pooled"])),
-        head_hidden=draw(st.integers(0, 5)) if num_classes else 0,
+        final_norm="tokens" if distillation or pooling == "cls_mean" else draw(st.sampled_from(["tokens", "pooled"])),
+        head_hidden=draw(st.integers(0, 5)) if num_classes and not distillation else 0,
         num_classes=num_classes,
         init=draw(st.sampled_from(["normal", "xavier"])),
         dropout=draw(st.sampled_from([0.0, 0.2])),

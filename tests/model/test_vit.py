@@ -22,8 +22,10 @@ def test_logits_are_the_classifier_of_the_pooled_tokens(options):
     if c.head_hidden:
         pooled = torch.tanh(pooled @ model.pre_logits.fc.weight.T + model.pre_logits.fc.bias)
     expected = pooled @ model.head.weight.T + model.head.bias if c.num_classes else pooled
+    if c.distillation:
+        expected = (expected + tokens[:, 1] @ model.head_dist.weight.T + model.head_dist.bias) / 2
     assert_close(model(images), expected)
-    assert model(images).shape == (2, c.num_classes or c.width)
+    assert model(images).shape == (2, c.num_classes or c.pooled_width)
 
 
 @pytest.mark.parametrize("size", [(16, 24), (4, 8), (32, 8), (12, 48)])

@@ -1,11 +1,15 @@
 import json
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from vitkit.errors import WorkError
-from vitkit.train import checkpoint
+from vitkit.train import checkpoint, get_recipe, train
 
 
 def write(folder: Path, *steps: int, keep: int = 3) -> None:
@@ -104,6 +108,50 @@ def test_older_bests_are_forgotten_once_a_state_names_the_new_one(tmp_path: Path
         checkpoint.write_best(tmp_path, step, {"w": torch.ones(2)})
     checkpoint.forget_other_bests(tmp_path, 7)
     assert [p.name for p in tmp_path.iterdir()] == ["best-00000007.safetensors"]
+
+
+def test_a_best_that_a_kept_state_names_is_kept(tmp_path: Path) -> None:
+    """The newest state may turn out damaged, and then the one before it is resumed."""
+    weights = {"w": torch.ones(2)}
+    for step in (3, 7, 9):
+        digest = checkpoint.write_best(tmp_path, step, weights)
+        best = {"step": step, "sha256": digest}
+        checkpoint.write(tmp_path, step, weights, {"best": best}, keep=2)
+        checkpoint.forget_other_bests(tmp_path, step)
+    assert sorted(p.stem for p in tmp_path.glob("best-*")) == ["best-00000007", "best-00000009"]
+    damage_bit(tmp_path / "step-00000009.json")
+    _, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    assert numbers["step"] == 7
+    assert checkpoint.read_best(tmp_path, 7, numbers["best"]["sha256"])["w"].tolist() == [1.0, 1.0]
+
+
+def test_tidying_up_removes_what_is_half_written_and_nothing_that_counts(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2)
+    checkpoint.write_best(tmp_path, 1, {"w": torch.ones(2)})
+    whole = sorted(tmp_path.iterdir())
+    finished = subprocess.Popen([sys.executable, "-c", ""])
+    finished.wait()
+    (tmp_path / f".step-00000003.safetensors.{platform.node()}-{finished.pid}.tmp").write_bytes(b"half")
+    (tmp_path / "step-00000003.safetensors").write_bytes(b"killed before the manifest was written")
+    checkpoint.tidy(tmp_path)
+    assert sorted(tmp_path.iterdir()) == whole
+
+
+def test_a_run_goes_on_from_its_older_state_when_the_newest_is_damaged(tmp_path: Path) -> None:
+    settings = {"config.depth": 1, "budget.epochs": 0.3, "budget.validate_every": 0.01}
+    settings |= {"keep.every_minutes": 0, "keep.last": 99, "machine.precision": "fp32", "machine.compile": "off"}
+    recipe = get_recipe("digits").override([f"{key}={value}" for key, value in settings.items()])
+    run, folder = tmp_path / "run", tmp_path / "run" / "checkpoints"
+    in_peace = train(recipe, run, quiet=True)
+    manifests = sorted(folder.glob("step-*.json"))
+    bests = {b["step"]: b["sha256"] for m in manifests if (b := json.loads(m.read_text())["best"])}
+    assert len(bests) > 2, "else there is nothing to lose"
+    assert all(checkpoint.read_best(folder, step, digest) for step, digest in bests.items())
+    newest = manifests[-1]
+    damage_bit(newest)
+    (folder / f".best-00000001.safetensors.{platform.node()}-{os.getpid()}.tmp").write_bytes(b"torn")
+    assert train(recipe, run, resume=True, quiet=True).weights_sha256 == in_peace.weights_sha256
+    assert not list(folder.glob(".*.tmp"))
 
 
 def test_a_damaged_newer_checkpoint_does_not_push_out_the_one_just_written(tmp_path: Path) -> None:

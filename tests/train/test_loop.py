@@ -255,6 +255,19 @@ def test_balanced_sampling_and_class_weights_run(tmp_path: Path) -> None:
     assert run(tmp_path / "run", "balanced_sampling=true", "loss.class_weights=balanced").steps == 7
 
 
+def test_a_run_is_not_resumed_on_changed_images(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    arrays = {f"{split}_images": generator.integers(0, 256, (64, 8, 8), dtype=np.uint8) for split in ("train", "val")}
+    arrays |= {f"{split}_labels": np.arange(64) % 2 for split in ("train", "val")}
+    np.savez(tmp_path / "data.npz", **arrays)
+    run(tmp_path / "run", f"data={tmp_path / 'data.npz'}")
+    run(tmp_path / "run", f"data={tmp_path / 'data.npz'}", resume=True)
+    arrays["train_images"][0, 0, 0] ^= 1
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(UsageError, match="has changed since"):
+        run(tmp_path / "run", f"data={tmp_path / 'data.npz'}", resume=True)
+
+
 def test_the_journal_of_a_resumed_run_has_no_line_twice(tmp_path: Path) -> None:
     journal = Journal(tmp_path, quiet=True)
     for step in (10, 20, 30):

@@ -40,5 +40,13 @@ def test_the_average_forgets_the_random_start() -> None:
 
 def test_resolution_grows_with_progress() -> None:
     s = Schedule(sizes=((0.0, 16), (0.5, 24), (0.8, 32)))
-    assert [image_size(p, s, (32, 32))[0] for p in (0.0, 0.49, 0.5, 0.9)] == [16, 16, 24, 32]
-    assert image_size(0.3, Schedule(), (32, 48)) == (32, 48)
+    assert [image_size(p, s, (32, 32), (4, 4))[0] for p in (0.0, 0.49, 0.5, 0.9)] == [16, 16, 24, 32]
+    assert image_size(0.3, Schedule(), (32, 48), (4, 4)) == (32, 48)
+
+
+def test_a_share_of_the_size_is_a_whole_number_of_patches() -> None:
+    s = Schedule(sizes=((0.0, 0.7), (0.5, 1.0)))
+    assert image_size(0.2, s, (224, 224), (16, 16)) == (160, 160)
+    assert image_size(0.2, s, (32, 64), (4, 8)) == (24, 48)
+    assert image_size(0.6, s, (224, 192), (16, 16)) == (224, 192)
+    assert image_size(0.2, Schedule(sizes=((0.0, 0.1),)), (32, 32), (16, 16)) == (16, 16)

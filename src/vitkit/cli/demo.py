@@ -26,14 +26,15 @@ class Demo:
         console(stderr=True).print(
             "[bold]vitkit demo[/]: a Vision Transformer learns handwritten digits, 8×8 pixels in 16 patches"
         )
-        from vitkit.report import write_report
+        from vitkit.report import LiveReport, write_report
         from vitkit.train import get_recipe, train
 
         _make_room(Path(self.out))
         recipe = replace(get_recipe("digits"), seed=self.seed)
         if self.epochs is not None:
             recipe = replace(recipe, budget=replace(recipe.budget, epochs=self.epochs))
-        result = train(recipe, self.out, quiet=self.json)
+        with LiveReport() as live:
+            result = train(recipe, self.out, quiet=self.json, on_record=live)
         answers = _predict_some(self.out)
         report = write_report(self.out)
         if self.json:

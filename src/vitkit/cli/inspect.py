@@ -1,5 +1,4 @@
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,11 +6,10 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from tyro.conf import Positional
 
-from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.show import console, print_json, print_table, tracked
 
 if TYPE_CHECKING:
     from vitkit.data.inspect import Copies, Inspection
-    from vitkit.data.source import Progress
 
 SHOWN = 10  # of a list: --json has all
 MANY = 60  # classes in one table
@@ -36,7 +34,7 @@ class Inspect:
 
         # The splits as they are: a split that vitkit would make cannot leak, it is drawn by content.
         dataset = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0)
-        with _bar(dataset.name) as progress:
+        with tracked(dataset.name, quiet=self.json) as progress:
             inspection = inspect_data(dataset, progress)
         if self.json:
             print_json(inspection.to_dict())
@@ -106,18 +104,3 @@ def _more(count: int) -> str:
 
 def _tally(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
-
-
-@contextmanager
-def _bar(name: str) -> "Iterator[Progress | None]":
-    """A bar on the terminal; nothing in a pipe."""
-    screen = console(stderr=True)
-    if not screen.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task(name)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -15,12 +15,19 @@ from typing import Any
 import tyro
 
 import vitkit
+from vitkit.cli.bench import Bench
+from vitkit.cli.convert import Convert
 from vitkit.cli.demo import Demo
+from vitkit.cli.embed import Embed
 from vitkit.cli.eval import Eval
+from vitkit.cli.explain import Explain
 from vitkit.cli.inspect import Inspect
+from vitkit.cli.ladder import Ladder
 from vitkit.cli.models import Models
 from vitkit.cli.predict import Predict
+from vitkit.cli.readable import readable
 from vitkit.cli.report import Report
+from vitkit.cli.serve import Serve
 from vitkit.cli.summary import Summary
 from vitkit.cli.train import Train
 from vitkit.errors import UnknownNameError, UsageError, VitkitError
@@ -34,9 +41,15 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "summary": Summary,
     "inspect": Inspect,
     "train": Train,
+    "ladder": Ladder,
     "eval": Eval,
+    "embed": Embed,
     "predict": Predict,
+    "explain": Explain,
+    "convert": Convert,
+    "bench": Bench,
     "report": Report,
+    "serve": Serve,
 }
 
 
@@ -66,11 +79,11 @@ def parse(words: list[str]) -> Any:
     try:
         with contextlib.redirect_stderr(complaint):
             return tyro.extras.subcommand_cli_from_dict(
-                COMMANDS,
+                {name: readable(command) for name, command in COMMANDS.items()},
                 prog="vitkit",
                 description="Vision Transformers that read like the paper and work like a tool.",
                 args=words,
-                config=(tyro.conf.FlagCreatePairsOff,),
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
             )
     except SystemExit as leaving:
         if not leaving.code:

@@ -1,59 +1,136 @@
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
-from vitkit.cli.show import print_json, print_table, tracked
+from vitkit.cli.model import open_model
+from vitkit.cli.show import tracked
+
+if TYPE_CHECKING:
+    from vitkit.infer import Prediction, Predictor
+    from vitkit.model import ViT
+
+Write = Callable[[str, "list[Prediction]"], None]
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Name what images show: the best labels with their scores."""
+    """Name what images show: the best labels with their scores, as they come."""
 
     model: Positional[str]
-    """A model folder or a run folder."""
+    """A model folder, run folder or checkpoint, or an export for ONNX Runtime or OpenVINO."""
     images: Positional[tuple[str, ...]]
-    """Image files, folders of them, or patterns."""
+    """Image files, folders of them, or patterns; - reads one image from standard input."""
     top: int = 5
     """How many labels per image."""
-    batch: int = 32
+    batch: Literal["auto"] | int = "auto"
     """Images at a time."""
+    engine: str = "auto"
+    """eager, compiled, openvino or onnx; auto picks by the number of images and says what."""
+    size: int | None = None
+    """Another image size than the model's own; of an export with several sizes, which one."""
+    class_names: str | None = None
+    """A JSON file or one name per line, for weights that bring no class names."""
+    preprocess: str | None = None
+    """A JSON file of preprocessing settings, for weights that bring none."""
+    csv: str | None = None
+    """Write one line per image to this file."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> int:
-        import sys
-
-        from vitkit.errors import CorruptImageError
+        from vitkit.errors import ConfigError, CorruptImageError
         from vitkit.infer import Predictor, find_images
 
+        if self.json and self.csv:
+            raise ConfigError("--json and --csv: choose one")
+        if self.top < 1 or (self.batch != "auto" and self.batch < 1):
+            raise ConfigError(f"--top {self.top}, --batch {self.batch}: must be at least 1")
         paths = find_images(self.images)
-        predictor = Predictor(self.model)
-        answers, bad = [], 0
-        with tracked("predicting", quiet=self.json or len(paths) <= self.batch) as progress:
-            for start in range(0, len(paths), self.batch):
-                for path, found in predictor.files(paths[start : start + self.batch], self.top):
-                    if isinstance(found, CorruptImageError):
-                        bad += 1
-                        print(f"vitkit: left out: {found}", file=sys.stderr)
-                    else:
-                        answers.append({"path": str(path), "predictions": [asdict(p) for p in found]})
-                progress(min(start + self.batch, len(paths)), len(paths))
-        if self.json:
-            print_json(answers)
-        else:
-            _show(answers, self.model)
+        predictor = Predictor(self._open(), self.engine, images=len(paths), size=self.size)
+        print(f"vitkit: engine {predictor.chosen}", file=sys.stderr)
+        bad = 0
+        batch = None if self.batch == "auto" else self.batch
+        with self._writer(paths, predictor) as write, tracked("predicting", quiet=len(paths) == 1) as progress:
+            pictures = [sys.stdin.buffer.read() if str(path) == "-" else path for path in paths]
+            for done, (path, found) in enumerate(
+                zip(paths, predictor.stream(pictures, self.top, batch), strict=True), start=1
+            ):
+                if isinstance(found, CorruptImageError):
+                    bad += 1
+                    print(f"vitkit: left out: {'-: ' + found.reason if str(path) == '-' else found}", file=sys.stderr)
+                else:
+                    write(str(path), found)
+                progress(done, len(paths))
         if bad:
             print(f"vitkit: {bad} of {len(paths)} images could not be read", file=sys.stderr)
         return 1 if bad else 0
 
+    def _open(self) -> "str | ViT":
+        """An export as it is; else the model, once what had to be assumed of it is said."""
+        from vitkit.infer.choose import pick_device
+        from vitkit.infer.exported import find_exported
 
-def _show(answers: list[dict], model: str) -> None:
-    print_table(
-        f"{len(answers)} images, by {model}",
-        ["image", "is", "score", "or else"],
-        [
-            [a["path"], a["predictions"][0]["label"], f"{a['predictions'][0]['score']:.1%}",
-             ", ".join(f"{p['label']} {p['score']:.1%}" for p in a["predictions"][1:])]
-            for a in answers
-        ],
-    )  # fmt: skip
+        if find_exported(self.model, self.size) is not None:
+            return self.model
+        return open_model(self.model, self.class_names, self.preprocess).to(pick_device("auto"))
+
+    @contextmanager
+    def _writer(self, paths: Sequence[Path], predictor: "Predictor") -> Iterator[Write]:
+        top = min(self.top, len(predictor.class_names))
+        if self.json:
+            with _json_list() as write:
+                yield write
+        elif self.csv:
+            with _open(self.csv) as file:
+                rows = csv.writer(file)
+                rows.writerow(["path", *(f"{what}_{k + 1}" for k in range(top) for what in ("label", "score"))])
+                yield lambda path, found: rows.writerow([path, *(x for p in found for x in (p.label, p.score))])
+        else:
+            with _lines(paths, predictor.class_names) as write:
+                yield write
+
+
+def _open(path: str) -> IO[str]:
+    from vitkit.errors import ConfigError
+
+    try:
+        return open(path, "w", newline="", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _json_list() -> Iterator[Write]:
+    """One document, element by element."""
+    first = True
+
+    def write(path: str, found: "list[Prediction]") -> None:
+        nonlocal first
+        entry: dict[str, Any] = {"path": path, "predictions": [asdict(p) for p in found]}
+        print("[" if first else ",", json.dumps(entry, ensure_ascii=False), sep="\n" if not first else "", flush=True)
+        first = False
+
+    yield write
+    print("[]" if first else "]")
+
+
+@contextmanager
+def _lines(paths: Sequence[Path], class_names: Sequence[str]) -> Iterator[Write]:
+    """Columns whose width is known before the first answer."""
+    image = max(5, *(len(str(path)) for path in paths))
+    label = min(max(map(len, class_names)), 32)
+    print(f"{'image':{image}}  {'is':{label}}   score  or else")
+
+    def write(path: str, found: "list[Prediction]") -> None:
+        best, *others = found
+        rest = ", ".join(f"{p.label} {p.score:.1%}" for p in others)
+        print(f"{path:{image}}  {best.label:{label}}  {best.score:6.1%}  {rest}".rstrip(), flush=True)
+
+    yield write

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
+
+from vitkit.data.progress import tracked as tracked
 
 
 def print_json(value: Any) -> None:
@@ -27,18 +27,6 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     for line in lines:
         table.add_row(*(Text(cell) for cell in line))  # as it is: a file called x[bold].jpg is no markup
     console().print(table)
-
-
-@contextmanager
-def tracked(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, moved by calling (done, total); none where nobody watches."""
-    err = console(stderr=True)
-    if quiet or not err.is_terminal:
-        yield lambda done, total: None
-        return
-    with Progress(console=err, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def console(stderr: bool = False) -> Console:

@@ -26,7 +26,9 @@ class Train:
     model: Word = None
     """A model name (`vitkit models` lists them); by default what suits the images."""
     init: Word = None
-    """Start from the weights of this model folder or run."""
+    """Start from these weights: a model folder, run folder or foreign checkpoint."""
+    teacher: Word = None
+    """Learn from this model's answers as well (distillation); `--set distill.kind=hard` and the like say how."""
     epochs: Number = None
     """How often to go through the training images."""
     minutes: Number = None
@@ -45,10 +47,11 @@ class Train:
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.report import write_report
+        from vitkit.report import LiveReport, write_report
         from vitkit.train import train
 
-        result = train(self.resolve(), self.out, resume=self.resume, quiet=self.json)
+        with LiveReport() as live:
+            result = train(self.resolve(), self.out, resume=self.resume, quiet=self.json, on_record=live)
         if not result.is_main:
             return 0
         report = write_report(self.out)
@@ -76,6 +79,8 @@ class Train:
         given = {"data": self.data, "model": self.model, "init": self.init, "seed": self.seed, "label": self.label}
         given |= {"data_dir": self.data_dir}
         recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]  # a mixed dictionary
+        if self.teacher is not None:
+            recipe = replace(recipe, distill=replace(recipe.distill, teacher=self.teacher))
         if self.epochs is not None:
             recipe = replace(recipe, budget=replace(recipe.budget, epochs=self.epochs, minutes=0.0))
         if self.minutes is not None:

@@ -101,7 +101,7 @@ def with_val(dataset: Dataset, fraction: float, seed: int) -> Dataset:
         f"(stratified, {fraction:.0%}, seed {seed})"
     )
     splits = {"train": flat(rest), "val": flat(val)} | {k: v for k, v in dataset.splits.items() if k != "train"}
-    return _noted(dataclasses.replace(dataset, splits=splits), note)
+    return _noted(dataclasses.replace(dataset, splits=splits, made_val=True), note)
 
 
 def stratified(split: Split, fraction: float, seed: int) -> np.ndarray:

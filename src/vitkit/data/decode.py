@@ -57,9 +57,11 @@ def decode(
         raise CorruptImageError(name, _reason(error)) from error
 
 
-def read_header(encoded: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """The image opened, its size, mode and format known, nothing decoded."""
+def read_header(encoded: bytes | np.ndarray, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The image opened, its size, mode and format known, nothing decoded; `decode` takes it from there."""
     try:
+        if isinstance(encoded, np.ndarray):
+            return _from_array(encoded, name)
         return _header(io.BytesIO(encoded), name, max_pixels)
     except CorruptImageError:
         raise
@@ -84,9 +86,9 @@ def _open(encoded: Encoded, min_size: tuple[int, int] | None, max_pixels: int, n
     else:
         content = encoded.read_bytes() if isinstance(encoded, Path) else encoded
         image = _header(io.BytesIO(content), name, max_pixels)
-        if min_size is not None and image.format in ("JPEG", "MPO"):
-            height, width = min_size[::-1] if _orientation(image) in _SIDEWAYS else min_size
-            image.draft(None, (2 * width, 2 * height))
+    if min_size is not None and image.format in ("JPEG", "MPO"):  # of an image that is decoded, draft leaves all as is
+        height, width = min_size[::-1] if _orientation(image) in _SIDEWAYS else min_size
+        image.draft(None, (2 * width, 2 * height))
     image.load()
     return ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
 

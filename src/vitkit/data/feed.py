@@ -5,10 +5,12 @@ since a random-resized crop wants the original pixels; Pillow cuts and resizes t
 pure function of its step, so worker processes change nothing but the speed.
 """
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Protocol
 
 import numpy as np
@@ -17,11 +19,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vitkit.data.augment import Augment, augment, crop_box, flips
-from vitkit.data.decode import decode
+from vitkit.data.decode import decode, read_header, upright_size
 from vitkit.data.draws import Picks
 from vitkit.data.loader import Plan
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Arrays, Split, Subset, read_all, usable
+from vitkit.data.source import THREADS, Arrays, Progress, Split, Subset, read_all
+from vitkit.data.usable import Known, usable
 
 MEMORY = 4 * 2**30  # bytes of decoded images that may be held
 
@@ -36,6 +39,11 @@ class Batch:
 class Store(Protocol):
     """Where the images of a batch come from."""
 
+    @property
+    def threads(self) -> int:
+        """How many batches are worth making at once."""
+        ...
+
     def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor: ...
 
 
@@ -43,6 +51,7 @@ class Store(Protocol):
 class InMemory:
     pixels: Tensor  # (N, C, H, W) uint8
     augment: Augment
+    threads = 1  # torch's own threads share the work
 
     def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor:
         images = augment(self.pixels[torch.from_numpy(picks.index)], picks, self.augment)
@@ -57,47 +66,65 @@ class FromFiles:
     split: Split
     preprocess: Preprocess
     augment: Augment
+    threads = min(os.cpu_count() or 1, THREADS)  # Pillow decodes and resizes with Python's lock released
 
     def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor:
         preprocess, resized = self.preprocess.replace(size=size), self.augment.crop == "resized"
-        if resized:
-            rows = [self._cropped(preprocess, picks[i : i + 1]) for i in range(len(picks))]
-        else:
-            rows = [preprocess.array(self.split.images[i], self.split.images.name(i)) for i in picks.index.tolist()]
+        rows = self._cropped(preprocess, picks) if resized else self._whole(preprocess, picks)
         images = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).contiguous()
         return augment(images, picks, self.augment, geometry_done=resized)
 
-    def _cropped(self, preprocess: Preprocess, pick: Picks) -> np.ndarray:
-        index, flip = int(pick.index[0]), self.augment.flip and bool(flips(pick)[0])
-        name = self.split.images.name(index)
-        # The narrowest crop is this share of a side: the whole image may be decoded that much smaller.
-        room = int(max(preprocess.size) / (self.augment.scale[0] * self.augment.ratio[0]) ** 0.5)
-        image = decode(self.split.images[index], channels=preprocess.channels, min_size=(room, room), name=name)
-        widths, heights = np.array([image.width]), np.array([image.height])
-        box = crop_box(pick, self.augment, widths, heights)[0]
-        left, top, right, bottom = (float(edge) for edge in box)
-        return preprocess.random_resized(image, (left, top, right, bottom), flip)
+    def _whole(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
+        return [preprocess.array(self.split.images[i], self.split.images.name(i)) for i in picks.index.tolist()]
+
+    def _cropped(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
+        """Headers first: the boxes of a batch are drawn in one go, and each image is decoded no larger than its box
+        asks for."""
+        names = [self.split.images.name(i) for i in picks.index.tolist()]
+        headers = [read_header(self.split.images[i], n) for i, n in zip(picks.index.tolist(), names, strict=True)]
+        widths, heights = np.array([upright_size(header) for header in headers]).T
+        boxes = crop_box(picks, self.augment, widths, heights).tolist()
+        flipped = flips(picks) if self.augment.flip else np.zeros(len(picks), dtype=bool)
+        rows = []
+        for header, name, (left, top, right, bottom), flip in zip(headers, names, boxes, flipped, strict=True):
+            room = int(preprocess.size[0] / (bottom - top)), int(preprocess.size[1] / (right - left))
+            image = decode(header, channels=preprocess.channels, min_size=room, name=name)
+            rows.append(preprocess.random_resized(image, (left, top, right, bottom), bool(flip)))
+        return rows
 
 
 Bad = list[tuple[str, str]]  # (name, reason) of images that cannot be read
 
 
-def make_store(split: Split, preprocess: Preprocess, settings: Augment, limit: float) -> tuple[Store, Split, Bad]:
+def make_store(
+    split: Split,
+    preprocess: Preprocess,
+    settings: Augment,
+    limit: float,
+    progress: Progress | None = None,
+    known: Known | None = None,
+) -> tuple[Store, Split, Bad]:
     """Memory where it is enough and nothing is lost by it, files otherwise; and the split without what is corrupt."""
-    needed = len(split) * preprocess.channels * preprocess.size[0] * preprocess.size[1]
-    if needed <= MEMORY and (settings.crop != "resized" or _as_they_are(split, preprocess) is not None):
-        pixels, kept, bad = load(split, preprocess, limit)
+    if fits_memory(split, preprocess) and (settings.crop != "resized" or _as_they_are(split, preprocess) is not None):
+        pixels, kept, bad = load(split, preprocess, limit, progress)
         return InMemory(pixels, settings), kept, bad
-    kept, bad = usable(split, lambda image, name: decode(image, channels=preprocess.channels, name=name), limit)
+    kept, bad = usable(split, preprocess.check, limit, progress, known)
     return FromFiles(kept, preprocess, settings), kept, bad
 
 
-def load(split: Split, preprocess: Preprocess, limit: float) -> tuple[Tensor, Split, Bad]:
+def fits_memory(split: Split, preprocess: Preprocess) -> bool:
+    return len(split) * preprocess.channels * preprocess.size[0] * preprocess.size[1] <= MEMORY
+
+
+def load(
+    split: Split, preprocess: Preprocess, limit: float, progress: Progress | None = None
+) -> tuple[Tensor, Split, Bad]:
     """A whole split as the model sees it, (N, C, H, W) uint8, and the split without what is corrupt."""
     if (pixels := _as_they_are(split, preprocess)) is not None:
         return pixels, split, []
-    images, kept, bad = read_all(split, preprocess, limit)
-    return torch.stack(images), kept, bad
+    images, kept, bad = read_all(split, preprocess, limit, progress)
+    none = torch.empty((0, preprocess.channels, *preprocess.size), dtype=torch.uint8)
+    return torch.stack(images) if images else none, kept, bad
 
 
 def _as_they_are(split: Split, preprocess: Preprocess) -> Tensor | None:
@@ -136,7 +163,7 @@ class Feed:
         return Batch(self.store.fetch(picks, size), torch.from_numpy(self.labels[picks.index]), picks)
 
     def stream(self, start: int, size_at: Callable[[int], tuple[int, int]], workers: int) -> Iterator[Batch]:
-        """Batches from a step on, without end, made ahead of their use by a thread or by worker processes."""
+        """Batches from a step on, without end, made ahead of their use by threads or by worker processes."""
         if workers == 0:
             yield from self._threaded(start, size_at)
             return
@@ -144,11 +171,12 @@ class Feed:
         yield from DataLoader(_Steps(self), batch_size=None, sampler=wanted, num_workers=workers, prefetch_factor=2)
 
     def _threaded(self, start: int, size_at: Callable[[int], tuple[int, int]]) -> Iterator[Batch]:
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="feed") as pool:
-            step, ahead = start, pool.submit(self.batch, start, size_at(start))
+        with ThreadPoolExecutor(self.store.threads, thread_name_prefix="feed") as pool:
+            jobs = (pool.submit(self.batch, step, size_at(step)) for step in count(start))
+            waiting = deque(islice(jobs, self.store.threads))
             while True:
-                ready, step = ahead.result(), step + 1
-                ahead = pool.submit(self.batch, step, size_at(step))
+                ready = waiting.popleft().result()
+                waiting.extend(islice(jobs, 1))
                 yield ready
 
 

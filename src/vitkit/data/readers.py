@@ -5,6 +5,7 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -269,7 +270,7 @@ def read_npz(path: Path, label: str) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as .npz arrays ({error})") from error
     splits = {}
     for split in SPLITS:

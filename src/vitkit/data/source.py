@@ -10,10 +10,12 @@ too much, the order is that of the source, by class. Arrays keep their order.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -119,6 +121,7 @@ class Dataset:
     splits: Mapping[str, Split]  # "train", "val", "test": at least one of them
     notes: Sequence[str] = field(default_factory=tuple)  # what was decided on the way, such as a split that was made
     named: bool = True  # False: the labels were numbers, and the class names are these numbers
+    made_val: bool = False  # True: the source had no val split, and one was drawn
 
     @cached_property
     def fingerprint(self) -> str:
@@ -193,46 +196,51 @@ def read_all(
 
     Above `limit` it is an error; nothing is put in the place of what is left out.
     """
+    results, good, bad = read_some(split, np.arange(len(split)), convert, limit, progress, threads)
+    return results, split.subset(good) if bad else split, bad
 
-    def one(index: int) -> Any:
+
+def read_some(
+    split: Split,
+    rows: np.ndarray,
+    convert: Callable[[Encoded, str], Any],
+    limit: float = CORRUPT_LIMIT,
+    progress: Progress | None = None,
+    threads: int = THREADS,
+) -> tuple[list[Any], np.ndarray, list[tuple[str, str]]]:
+    """The same for these rows of it: the results, the rows of the good ones, what is bad. `limit` is of the split."""
+
+    def one(place: int) -> Any:
+        index = int(rows[place])
         try:
             return convert(split.images[index], split.images.name(index))
         except CorruptImageError as error:
             return error
 
     corrupt, results, good = Corrupt(len(split), limit), [], []
-    for index, result in enumerate(parallel(one, len(split), threads)):
+    for place, result in enumerate(parallel(one, len(rows), threads)):
         if isinstance(result, CorruptImageError):
             corrupt.add(result)
         else:
             results.append(result)
-            good.append(index)
+            good.append(rows[place])
         if progress:
-            progress(index + 1, len(split))
-    kept = split if len(good) == len(split) else split.subset(np.array(good, dtype=np.int64))
-    return results, kept, list(corrupt.found.items())
-
-
-def usable(
-    split: Split,
-    decoder: Callable[[Encoded, str], Any],
-    limit: float = CORRUPT_LIMIT,
-    progress: Progress | None = None,
-) -> tuple[Split, list[tuple[str, str]]]:
-    """The part of a split that `decoder(encoded, name)`, such as a `Preprocess`, can take, and what it cannot take."""
-
-    def attempt(encoded: Encoded, name: str) -> None:
-        decoder(encoded, name)
-
-    _, kept, bad = read_all(split, attempt, limit, progress)
-    return kept, bad
+            progress(place + 1, len(rows))
+    return results, np.array(good, dtype=np.int64), list(corrupt.found.items())
 
 
 def parallel(work: Callable[[int], Any], count: int, threads: int = THREADS, ahead: int = 256) -> Iterable[Any]:
-    """`work(0)`, `work(1)`, … in order, by threads, never more than `ahead` results waiting."""
-    with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, count, ahead):
-            yield from pool.map(work, range(start, min(start + ahead, count)))
+    """`work(0)`, `work(1)`, … in order, by threads that keep at most `ahead` results waiting."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        jobs = (pool.submit(work, index) for index in range(count))
+        waiting = deque(islice(jobs, ahead))
+        while waiting:
+            result = waiting.popleft().result()
+            waiting.extend(islice(jobs, 1))
+            yield result
+    finally:  # also where the one who asks has seen enough
+        pool.shutdown(cancel_futures=True)
 
 
 def class_order(names: Iterable[str]) -> list[str]:
@@ -249,4 +257,11 @@ def data_folder(data_dir: str | Path | None) -> Path:
     """Where named data sets live: as asked, else $VITKIT_DATA, else the user's cache."""
     if chosen := data_dir or os.environ.get("VITKIT_DATA"):
         return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitkit" / "data"
+    return cache_folder() / "data"
+
+
+def cache_folder() -> Path:
+    """Where what can be had again at some cost is kept: $VITKIT_CACHE, else the user's cache."""
+    if chosen := os.environ.get("VITKIT_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitkit"

@@ -30,6 +30,20 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "interval": list(self.interval)}
 
+    def in_words(self, a: str = "A", b: str = "B") -> str:
+        """One paragraph for a person; differences are in percentage points."""
+        difference, low, high = (100 * value for value in (self.difference, *self.interval))
+        better = "as good as" if self.difference == 0 else ("better than" if self.difference > 0 else "worse than")
+        by = f" by {abs(difference):.2f} points" if self.difference else ""
+        apart = self.only_a + self.only_b
+        verdict = "hardly chance" if self.p_value < 1 - LEVEL else "may well be chance"
+        return (
+            f"{b} ({self.top1_b:.2%}) is {better} {a} ({self.top1_a:.2%}) on these {self.n:,} images{by}; the "
+            f"difference lies between {low:+.2f} and {high:+.2f} points ({LEVEL:.0%} interval). Of {apart:,} images "
+            f"that only one of them has right, {b} has {self.only_b:,} and {a} {self.only_a:,}: {verdict} "
+            f"(p = {self.p_value:.2g}, McNemar's exact test)."
+        )
+
 
 @dataclass(frozen=True)
 class Mean:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Corrupt, Progress, Split, parallel
+from vitkit.data.source import CORRUPT_LIMIT, Corrupt, Progress, Split, parallel
 from vitkit.errors import CorruptImageError, DataError, InputError
 from vitkit.evaluate.evaluation import Evaluation, evaluate_predictions
 from vitkit.evaluate.metrics import Interval, Predictions, top_k, top_k_interval
@@ -54,10 +54,11 @@ def predict(
     batch_size: int = 256,
     image_size: Size | None = None,
     progress: Progress | None = None,
+    corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Predictions:
-    """The model's logits for every image of a split, in its order. Images that cannot be decoded are left out and
-    named in `skipped`; more than 1 % of them are an error."""
-    reading = _Reading(split, _resized(preprocess, image_size), batch_size, progress)
+    """The model's logits for every image of a split, in its order, decoded as they are needed. Images that cannot be
+    decoded are left out and named in `skipped`; a larger share of them than `corrupt_limit` is an error."""
+    reading = _Reading(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
     logits, labels = predict_logits(model, reading.batches(_device(model)))
     names = [split.images.name(i) for i in reading.kept]
     skipped = [f"{name}: {reason}" for name, reason in reading.corrupt.found.items()]
@@ -108,12 +109,19 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 class _Reading:
     """A split on its way to the model: what is kept of it, and what is left out, is known when it is through."""
 
-    def __init__(self, split: Split, preprocess: Preprocess, batch_size: int, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        split: Split,
+        preprocess: Preprocess,
+        batch_size: int,
+        progress: Progress | None = None,
+        corrupt_limit: float = CORRUPT_LIMIT,
+    ) -> None:
         if batch_size < 1:
             raise InputError(f"batch size {batch_size}: must be at least 1")
         self.split, self.preprocess, self.batch_size, self.progress = split, preprocess, batch_size, progress
         self.kept: list[int] = []
-        self.corrupt = Corrupt(len(split))
+        self.corrupt = Corrupt(len(split), corrupt_limit)
 
     def batches(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """Decoded by threads; uint8 until the batch is on the device."""

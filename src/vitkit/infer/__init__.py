@@ -1,5 +1,6 @@
-"""Images in, ranked labels out."""
+"""Images in, ranked labels out; and the model in other runtimes."""
 
-from vitkit.infer.predictor import Prediction, Predictor, find_images
+from vitkit.infer.pictures import find_images
+from vitkit.infer.predictor import Prediction, Predictor
 
 __all__ = ["Prediction", "Predictor", "find_images"]

@@ -1,21 +1,23 @@
-"""`Predictor`: a model folder that answers. Class names and preprocessing come from the folder, from nowhere else."""
+"""`Predictor`: a model that answers. Class names and preprocessing come from its folder or file, from nowhere else."""
 
-import glob
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from PIL import Image
-from torch import Tensor
 
-from vitkit.data.decode import SUFFIXES
-from vitkit.errors import CorruptImageError, DataError
-from vitkit.model import ViT
-from vitkit.weights.folder import load_model, names_and_preprocess
+from vitkit.errors import ConfigError, CorruptImageError
+from vitkit.infer.exported import SUFFIXES, find_exported
+from vitkit.infer.pictures import Picture, as_list
+from vitkit.infer.scores import softmax
 
-Picture = str | Path | bytes | np.ndarray | Image.Image
+if TYPE_CHECKING:
+    from vitkit.model import ViT
+
+AHEAD = 4  # batches that are decoded while the model works on another
 
 
 @dataclass(frozen=True)
@@ -25,60 +27,126 @@ class Prediction:
 
 
 class Predictor:
-    """`Predictor("runs/pets")("cat.jpg")` → the labels, best first. A list of images gives a list of such answers."""
+    """`Predictor("runs/pets")("cat.jpg")` → the labels, best first. Many images give a list of such answers.
 
-    def __init__(self, model: str | Path | ViT) -> None:
-        self.model = (model if isinstance(model, ViT) else load_model(model)).eval()
-        source = model if isinstance(model, str | Path) else "the model"
-        self.class_names, self.preprocess = names_and_preprocess(self.model, source)
+    `model` is whatever `load_model` takes, or an export: a folder, or its .onnx or .xml file. `engine` is eager,
+    compiled, openvino, onnx, or auto: chosen by the number of `images` to come, and `chosen` says what and why.
+    Threads may share one.
+    """
 
-    def __call__(self, images: Picture | Sequence[Picture], top: int = 5) -> list[Prediction] | list[list[Prediction]]:
-        if isinstance(images, Sequence) and not isinstance(images, str | bytes):
-            return self.many(images, top)
-        return self.many([images], top)[0]
+    def __init__(
+        self,
+        model: "str | Path | ViT",
+        engine: str = "auto",
+        *,
+        images: int | None = None,
+        size: int | tuple[int, int] | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.model: ViT | None = None
+        exported = find_exported(model, size) if isinstance(model, str | Path) else None
+        if exported is not None:
+            self._open_exported(exported, engine, size)
+        else:
+            self._open_model(model, engine, images, size, device)
 
-    def many(self, images: Sequence[Picture], top: int = 5, batch: int = 64) -> list[list[Prediction]]:
-        pictures = [Path(i) if isinstance(i, str) else i for i in images]
-        parts = [pictures[i : i + batch] for i in range(0, len(pictures), batch)]
-        return [answer for part in parts for answer in self._answer(self.preprocess.batch(part), top)]
+    def _open_exported(self, path: Path, engine: str, size: int | tuple[int, int] | None) -> None:
+        from vitkit.infer.engines import Engine, Exported
 
-    def files(self, paths: Sequence[Path], top: int = 5) -> list[tuple[Path, list[Prediction] | CorruptImageError]]:
+        kind = SUFFIXES[path.suffix]
+        if engine not in ("auto", kind):
+            raise ConfigError(f"{path} is an export for {kind}: it cannot run as {engine!r}")
+        made = Exported(path)
+        self.engine: Engine = made
+        self.chosen = f"{made.name}: the model is an export"
+        self.class_names: Sequence[str] = made.info.class_names
+        self.preprocess = made.info.preprocess if size is None else made.info.preprocess.replace(size=size)
+
+    def _open_model(self, model: "str | Path | ViT", engine: str, images: int | None, size: Any, device: str) -> None:
+        from vitkit.infer.choose import choose, pick_device
+        from vitkit.infer.engines import make_engine
+        from vitkit.model import ViT
+        from vitkit.weights.folder import load_model, names_and_preprocess
+
+        given = isinstance(model, ViT)
+        self.model = vit = (model if isinstance(model, ViT) else load_model(model, pick_device(device))).eval()
+        self.class_names, preprocess = names_and_preprocess(vit, "the model" if given else model)
+        self.preprocess = preprocess if size is None else preprocess.replace(size=size)
+        choice = choose(vit, self.preprocess, images) if engine == "auto" else None
+        self.engine = make_engine(choice.name if choice else engine, vit, self.preprocess)
+        self.chosen = f"{self.engine.name}: {choice.why if choice else 'as asked'}"
+
+    def __call__(self, images: Any, top: int = 5) -> list[Prediction] | list[list[Prediction]]:
+        """Paths, bytes, Pillow images, arrays or tensors, one or many: see `pictures.as_list`."""
+        pictures, single = as_list(images)
+        answers = self._answers(pictures, top)
+        return answers[0] if single else answers
+
+    def many(self, images: Any, top: int = 5, batch: int | None = None) -> list[list[Prediction]]:
+        return self._answers(as_list(images)[0], top, batch)
+
+    def files(
+        self, paths: Sequence[Path], top: int = 5, batch: int | None = None
+    ) -> list[tuple[Path, list[Prediction] | CorruptImageError]]:
         """An answer per file, or what is wrong with it: one bad file does not stop the others."""
-        pixels: dict[Path, Tensor] = {}
-        bad: dict[Path, CorruptImageError] = {}
-        for path in paths:
-            try:
-                pixels[path] = self.preprocess(path)
-            except CorruptImageError as error:
-                bad[path] = error
-        answers = self._answer(torch.stack(list(pixels.values())), top) if pixels else []
-        found = dict(zip(pixels, answers, strict=True))
-        return [(path, bad.get(path) or found[path]) for path in paths]
+        return list(zip(paths, self.stream(paths, top, batch), strict=True))
 
-    @torch.inference_mode()
-    def _answer(self, pixels: Tensor, top: int) -> list[list[Prediction]]:
-        device = next(self.model.parameters()).device
-        scores, labels = self.model(self.preprocess.normalize(pixels.to(device))).softmax(dim=-1).sort(descending=True)
+    def stream(
+        self, pictures: Sequence[Picture], top: int = 5, batch: int | None = None
+    ) -> Iterator[list[Prediction] | CorruptImageError]:
+        """The same as they come, in order. Threads decode the next images while the model works."""
+        size = batch or self.batch_size()
+        decoded = _ahead(self._try, pictures, AHEAD * size)
+        while part := list(islice(decoded, size)):
+            good = [found for found in part if isinstance(found, np.ndarray)]
+            answers = iter(self.rank(self.scores(np.stack(good)), top) if good else [])
+            yield from (found if isinstance(found, CorruptImageError) else next(answers) for found in part)
+
+    def scores(self, pixels: np.ndarray) -> np.ndarray:
+        """(B, H, W, C) uint8, as `preprocess.array` makes them → (B, K) probabilities."""
+        return softmax(self.engine(pixels))
+
+    def rank(self, scores: np.ndarray, top: int = 5) -> list[list[Prediction]]:
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
         return [
-            [Prediction(self.class_names[k], s) for s, k in zip(row_s[:top], row_k[:top], strict=True)]
-            for row_s, row_k in zip(scores.tolist(), labels.tolist(), strict=True)
+            [Prediction(self.class_names[k], float(row[k])) for k in best]
+            for row, best in zip(scores, order, strict=True)
         ]
 
+    def warm_up(self, batch: int = 1) -> None:
+        """Run once on blank images: what an engine prepares on its first call is then done."""
+        self.engine(np.zeros((batch, *self.preprocess.size, self.preprocess.channels), dtype=np.uint8))
 
-def find_images(words: Sequence[str]) -> list[Path]:
-    """Files as named, the images of folders, the matches of patterns; in this order, each folder sorted."""
-    found: list[Path] = []
-    for word in words:
-        path = Path(word)
-        if path.is_dir():
-            found += sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
-        elif path.exists():
-            found.append(path)
-        else:
-            matches = sorted(glob.glob(word, recursive=True))
-            if not matches:
-                raise DataError(f"{word}: no such file or folder, and no file matches it as a pattern")
-            found += [Path(m) for m in matches]
-    if not found:
-        raise DataError(f"no images in {', '.join(words)}: expected files that end in {', '.join(sorted(SUFFIXES))}")
-    return found
+    def batch_size(self) -> int:
+        """Enough pixels at a time to keep a processor busy, few enough to stay in its caches."""
+        height, width = self.preprocess.size
+        on_gpu = self.model is not None and next(self.model.parameters()).device.type != "cpu"
+        return max(1, min(256, (64 if on_gpu else 8) * 224 * 224 // (height * width)))
+
+    def _answers(self, pictures: Sequence[Picture], top: int, batch: int | None = None) -> list[list[Prediction]]:
+        answers = []
+        for found in self.stream(pictures, top, batch):
+            if isinstance(found, CorruptImageError):
+                raise found
+            answers.append(found)
+        return answers
+
+    def _try(self, picture: Picture) -> np.ndarray | CorruptImageError:
+        try:
+            return self.preprocess.array(Path(picture) if isinstance(picture, str) else picture)
+        except CorruptImageError as error:
+            return error
+
+
+def _ahead(work: Callable[[Any], Any], items: Sequence[Any], count: int, threads: int = 4) -> Iterator[Any]:
+    """`work` on each item, in order, never more than `count` results ahead. One item needs no thread."""
+    if len(items) == 1:
+        yield work(items[0])
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: list[Any] = []
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= count:
+                yield waiting.pop(0).result()
+        yield from (future.result() for future in waiting)

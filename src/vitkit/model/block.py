@@ -1,6 +1,7 @@
 """The encoder block: attention, then an MLP, each on a normalised input and added back (eq. 2 and 3)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -45,17 +46,30 @@ class Block(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two linear layers with a GELU between them."""
+    """Two linear layers with a GELU between them: exact, or approximated by tanh or, in CLIP, by a sigmoid."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.fc1 = nn.Linear(config.width, config.mlp_width)
-        self.act = nn.GELU(approximate="tanh" if config.mlp == "gelu_tanh" else "none")
+        self.act = _ACTIVATIONS[config.mlp]()
         self.fc2 = nn.Linear(config.mlp_width, config.width)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
+
+
+class QuickGELU(nn.Module):
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        return x * torch.sigmoid(1.702 * x)
+
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
+    "quick_gelu": QuickGELU,
+    "swiglu": nn.GELU,  # of attention pooling, whose MLP has no gate
+}
 
 
 class SwiGLU(nn.Module):

@@ -28,10 +28,12 @@ class ViTConfig:
 
     # What stands before the patch tokens, and how tokens know their place
     class_token: bool = True
+    distillation: bool = False  # a second class token with a classifier of its own, which learns from a teacher (DeiT)
     registers: int = 0
     position: Literal["learned", "sincos", "rotary", "none"] = "learned"
     position_resample: Literal["bicubic", "bilinear"] = "bicubic"
     class_position: bool = True  # has the class token a row of its own in the learned table?
+    pre_norm: bool = False  # a LayerNorm before the first block (CLIP)
 
     # The encoder (eq. 2 and 3)
     width: int = 768
@@ -39,14 +41,14 @@ class ViTConfig:
     heads: int = 12
     head_width: int = 64
     mlp_width: int = 3072
-    mlp: Literal["gelu", "gelu_tanh", "swiglu"] = "gelu"
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"] = "gelu"
     qkv_bias: bool = True
     qk_norm: bool = False
     layer_scale: float | None = None  # the initial value; None: no LayerScale
     norm_eps: float = 1e-6
 
     # From tokens to classes (eq. 4)
-    pooling: Literal["cls", "mean", "mean_all", "attention"] = "cls"  # mean: of patch tokens only
+    pooling: Literal["cls", "mean", "mean_all", "cls_mean", "attention"] = "cls"  # mean: of patch tokens only
     final_norm: Literal["tokens", "pooled"] = "tokens"  # the last LayerNorm: before or after pooling
     head_hidden: int = 0  # width of the tanh layer of the pre-training head; 0: a linear head
     num_classes: int = 1000  # 0: no classifier, the model returns pooled features
@@ -73,7 +75,12 @@ class ViTConfig:
     @property
     def prefix(self) -> int:
         """How many tokens stand before the first patch token."""
-        return int(self.class_token) + self.registers
+        return int(self.class_token) + int(self.distillation) + self.registers
+
+    @property
+    def pooled_width(self) -> int:
+        """How many numbers pooling makes of an image; cls_mean sets class token and mean side by side."""
+        return self.width * (2 if self.pooling == "cls_mean" else 1)
 
     def replace(self, **changes: Any) -> "ViTConfig":
         return self.from_dict({**self.to_dict(), **changes})
@@ -148,8 +155,12 @@ def _check_together(c: ViTConfig) -> None:
                 f"a stem of {len(c.stem)} stride-2 convolutions divides the image by {2 ** len(c.stem)}, "
                 f"which does not divide the patch {side} {patch}: use fewer stem layers or another patch_size"
             )
-    if c.pooling == "cls" and not c.class_token:
-        raise ConfigError("pooling='cls' needs class_token=True: set it, or use pooling='mean'")
+    if c.pooling in ("cls", "cls_mean") and not c.class_token:
+        raise ConfigError(f"pooling={c.pooling!r} needs class_token=True: set it, or use pooling='mean'")
+    if c.pooling == "cls_mean" and c.final_norm == "pooled":
+        raise ConfigError("pooling='cls_mean' needs final_norm='tokens': both of its parts are normed tokens")
+    if c.distillation and (c.pooling != "cls" or c.final_norm != "tokens" or c.head_hidden):
+        raise ConfigError("distillation=True needs pooling='cls', final_norm='tokens' and head_hidden=0, as in DeiT")
     if c.position == "sincos" and (c.width % 4 or c.width < 8):
         raise ConfigError(f"position='sincos' needs a width that is a multiple of 4 and at least 8, not {c.width}")
     if c.position == "rotary" and c.head_width % 4:

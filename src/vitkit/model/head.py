@@ -11,16 +11,18 @@ from vitkit.model.config import ViTConfig
 
 
 class Pool(nn.Module):
-    """One vector per image: the class token, or a mean over tokens."""
+    """One vector per image: the class token, a mean over tokens, or both side by side (as DINOv2's classifiers)."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.kind = config.pooling
         self.prefix = config.prefix
 
-    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b d"]:
+    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b pooled"]:
         if self.kind == "cls":
             return tokens[:, 0]
+        if self.kind == "cls_mean":
+            return torch.cat([tokens[:, 0], tokens[:, self.prefix :].mean(dim=1)], dim=1)
         return tokens[:, self.prefix if self.kind == "mean" else 0 :].mean(dim=1)
 
 

@@ -42,6 +42,6 @@ def init_weights(model: nn.Module, generator: torch.Generator | None = None, xav
                 normal(module.latent, 0.02)
         if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
             nn.init.zeros_(bias)
-    for name in ("cls_token", "reg_token", "pos_embed"):
+    for name in ("cls_token", "dist_token", "reg_token", "pos_embed"):
         if getattr(model, name, None) is not None:
             normal(getattr(model, name), 0.02)

@@ -57,6 +57,11 @@ SMALL: dict[str, tuple[dict[str, Any], str]] = {
              class_token=False),
         "convolutional stem as in Xiao et al. 2021, the size of CCT-2 (Hassani et al. 2021)",
     ),
+    "vit_pico_stem8_32": (
+        dict(width=80, depth=4, heads=4, head_width=20, mlp_width=160, patch_size=8, stem=(32, 64, 64),
+             position="rotary", pooling="mean", class_token=False),
+        "the same with a quarter of the tokens, for a CPU",
+    ),
     "vit_mini_stem4_32": (
         dict(width=256, depth=7, heads=4, head_width=64, mlp_width=512, patch_size=4, stem=(32, 64), pooling="mean",
              class_token=False),

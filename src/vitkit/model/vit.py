@@ -32,28 +32,37 @@ class ViT(nn.Module):
 
         self.patch_embed = PatchEmbed(c)
         self.cls_token = nn.Parameter(torch.empty(1, 1, c.width)) if c.class_token else None
+        self.dist_token = nn.Parameter(torch.empty(1, 1, c.width)) if c.distillation else None
         self.reg_token = nn.Parameter(torch.empty(1, c.registers, c.width)) if c.registers else None
-        self.class_row = c.class_token and c.class_position
-        rows = c.grid[0] * c.grid[1] + self.class_row
+        self.class_rows = (c.class_token + c.distillation) if c.class_position else 0
+        rows = c.grid[0] * c.grid[1] + self.class_rows
         self.pos_embed = nn.Parameter(torch.empty(1, rows, c.width)) if c.position == "learned" else None
         self.pos_drop = nn.Dropout(c.dropout)
+        self.norm_pre = nn.LayerNorm(c.width, eps=c.norm_eps) if c.pre_norm else nn.Identity()
 
         self.blocks = nn.ModuleList(Block(c, c.drop_path * i / max(c.depth - 1, 1)) for i in range(c.depth))
         self.norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "tokens" else nn.Identity()
 
         self.attn_pool = AttentionPool(c) if c.pooling == "attention" else Pool(c)
         self.fc_norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "pooled" else nn.Identity()
-        self.pre_logits = HiddenLayer(c.width, c.head_hidden) if c.head_hidden else nn.Identity()
-        self.head = nn.Linear(c.head_hidden or c.width, c.num_classes) if c.num_classes else nn.Identity()
+        self.pre_logits = HiddenLayer(c.pooled_width, c.head_hidden) if c.head_hidden else nn.Identity()
+        self.head = _classifier(c)
+        self.head_dist = _classifier(c) if c.distillation else None
         init_weights(self, generator, xavier=c.init == "xavier")
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
         """y = LN(z_L⁰), then the classifier (eq. 4)."""
-        pooled = self.fc_norm(self.attn_pool(self.forward_features(images)))
-        return self.head(self.pre_logits(pooled))
+        logits, distilled = self.forward_heads(images)
+        return logits if distilled is None else (logits + distilled) / 2
+
+    def forward_heads(self, images: Float[Tensor, "b c h w"]) -> tuple[Float[Tensor, "b k"], Tensor | None]:
+        """The classifier's logits, and those of the distillation token, which a teacher trains, where there is one."""
+        tokens = self.forward_features(images)
+        logits = self.head(self.pre_logits(self.fc_norm(self.attn_pool(tokens))))
+        return logits, None if self.head_dist is None else self.head_dist(tokens[:, 1])
 
     def forward_features(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b t d"]:
-        """All tokens after the last norm: class token first, then registers, then patches row by row."""
+        """All tokens after the last norm: class and distillation token, then registers, then patches row by row."""
         x, turn = self.embed(images)
         for block in self.blocks:
             x = self._run(block, x, turn)
@@ -66,19 +75,20 @@ class ViT(nn.Module):
         class_position, patch_position = self._positions(grid)
         tokens = []
         if self.cls_token is not None:
-            tokens.append((self.cls_token + class_position).expand(images.shape[0], -1, -1))
+            classes = self.cls_token if self.dist_token is None else torch.cat([self.cls_token, self.dist_token], dim=1)
+            tokens.append((classes + class_position).expand(images.shape[0], -1, -1))
         if self.reg_token is not None:
             tokens.append(self.reg_token.expand(images.shape[0], -1, -1))
         tokens.append(self.patch_embed(images) + patch_position)
         turn = rotation(grid, self.config.head_width, images.device) if self.config.position == "rotary" else None
-        return self.pos_drop(torch.cat(tokens, dim=1)), turn
+        return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), turn
 
     def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
         """What to add to the class token and to the patch tokens."""
         c = self.config
         if self.pos_embed is not None:
-            class_row, table = self.pos_embed[0, : self.class_row], self.pos_embed[0, self.class_row :]
-            return class_row if self.class_row else 0.0, resample_table(table, c.grid, grid, c.position_resample)
+            class_rows, table = self.pos_embed[0, : self.class_rows], self.pos_embed[0, self.class_rows :]
+            return class_rows if self.class_rows else 0.0, resample_table(table, c.grid, grid, c.position_resample)
         if c.position == "sincos":
             weight = self.patch_embed.proj.weight
             return 0.0, sincos_table(grid, c.width, weight.device).to(weight.dtype)
@@ -134,13 +144,18 @@ class ViT(nn.Module):
         self.config = self.config.replace(num_classes=num_classes, head_hidden=hidden)
         self.info = self.info and self.info.replace(class_names=())  # the old names must not label the new classes
         like = self.patch_embed.proj.weight
-        self.pre_logits = HiddenLayer(self.config.width, hidden) if hidden else nn.Identity()
+        self.pre_logits = HiddenLayer(self.config.pooled_width, hidden) if hidden else nn.Identity()
         init_weights(self.pre_logits, xavier=self.config.init == "xavier")
-        self.head = nn.Linear(hidden or self.config.width, num_classes) if num_classes else nn.Identity()
-        for parameter in self.head.parameters():
-            nn.init.zeros_(parameter)
         self.pre_logits.to(like.device, like.dtype)
-        self.head.to(like.device, like.dtype)
+        self.head = _classifier(self.config).to(like.device, like.dtype)
+        self.head_dist = _classifier(self.config).to(like.device, like.dtype) if self.config.distillation else None
+        for head in (self.head, self.head_dist):
+            for parameter in head.parameters() if head is not None else ():
+                nn.init.zeros_(parameter)
+
+
+def _classifier(c: ViTConfig) -> nn.Module:
+    return nn.Linear(c.head_hidden or c.pooled_width, c.num_classes) if c.num_classes else nn.Identity()
 
 
 def create_model(

@@ -1,5 +1,5 @@
-"""A run folder in, one HTML file out: curves, tables, pictures. It needs no network and no other file."""
+"""Run folders in, one HTML file out: curves, tables, pictures. It needs no network and no other file."""
 
-from vitkit.report.run_report import write_report
+from vitkit.report.write import LiveReport, write_report
 
-__all__ = ["write_report"]
+__all__ = ["LiveReport", "write_report"]

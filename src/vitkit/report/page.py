@@ -1,28 +1,56 @@
-"""The page itself: pieces of HTML, and the frame around them."""
+"""The page itself: pieces of HTML, and the frame around them.
+
+The file needs no network and no other file, and says so: its content security policy allows its own style and script,
+by their hashes, and pictures that are part of it.
+"""
 
 import base64
-import io
+import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from typing import Any
 
-from matplotlib.figure import Figure
+_NUMBER = " class='number'"
 
 
-def page(title: str, body: Iterable[str]) -> str:
-    style = resources.files("vitkit.report").joinpath("style.css").read_text()
-    script = resources.files("vitkit.report").joinpath("sort.js").read_text()
+def page(title: str, body: Iterable[str], refresh: int = 0) -> str:
+    """`refresh`: seconds after which the browser reads the file again; 0: never."""
+    style, script = ("\n" + _asset(name) for name in ("style.css", "report.js"))
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n{again}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{style}</style>\n</head>\n<body>\n'
-        f"<main>\n{''.join(body)}</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n<body>\n'
+        f"<main>\n{''.join(body)}</main>\n<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def header(title: str, remark: str, parts: Sequence[str]) -> str:
+    """Title, one line about it, and the way to each section by its heading."""
+    links = "".join(f"<a href='#{anchor(p)}'>{escape(p)}</a>" for p in parts)
+    return (
+        f"<header><h1>{escape(title)}</h1>\n<p>{escape(remark)}</p>\n"
+        f"<nav aria-label='Sections'>{links}</nav></header>\n"
     )
 
 
 def section(title: str, *parts: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n{''.join(parts)}</section>\n"
+    return f"<section id='{anchor(title)}'>\n<h2>{escape(title)}</h2>\n{''.join(parts)}</section>\n"
+
+
+def anchor(title: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in title.lower())
+
+
+def heading(title: str) -> str:
+    return f"<h3>{escape(title)}</h3>\n"
 
 
 def text(words: str) -> str:
@@ -39,11 +67,39 @@ def cards(values: Sequence[tuple[str, str, str]]) -> str:
     return f"<div class='cards'>{items}</div>\n"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Click a heading to sort by it."""
-    head = "".join(f"<th scope='col'><button type='button'>{escape(str(c))}</button></th>" for c in columns)
+@dataclass(frozen=True)
+class Cell:
+    """What a table shows, and the number by which it sorts; None goes last, whichever way."""
+
+    shown: str
+    sort: float | None
+    bar: float | None = None  # a share, drawn beside the number
+
+
+def percent(share: float | None, bar: bool = False) -> Cell:
+    return Cell("–", None) if share is None else Cell(f"{share:.1%}", share, share if bar else None)
+
+
+def count(number: int, most: int = 0) -> Cell:
+    """With `most`, a bar that shows the number's share of it."""
+    return Cell(f"{number:,}", number, number / most if most else None)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
+    """Click a heading to sort by it. A table that is too wide is moved within its frame, also by the arrow keys."""
+    rows = list(rows)
+    kinds = [isinstance(c, Cell | int | float) for c in rows[0]] if rows else [False] * len(columns)
+    head = "".join(
+        f"<th scope='col'{_NUMBER * k}><button type='button'>{escape(c)}</button></th>"
+        for c, k in zip(columns, kinds, strict=True)
+    )
     lines = "".join(f"<tr>{''.join(_cell(c) for c in row)}</tr>\n" for row in rows)
-    return f"<div class='scroll'><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n"
+    named = f"<caption>{escape(caption)}</caption>\n" if caption else ""
+    label = escape(caption or "table", quote=True)
+    return (
+        f"<div class='scroll' tabindex='0' role='region' aria-label='{label}'><table>\n{named}"
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n"
+    )
 
 
 def facts(values: Iterable[tuple[str, Any]]) -> str:
@@ -52,26 +108,44 @@ def facts(values: Iterable[tuple[str, Any]]) -> str:
 
 
 def code(words: str) -> str:
-    return f"<pre><code>{escape(words)}</code></pre>\n"
+    return f"<pre tabindex='0'><code>{escape(words)}</code></pre>\n"
 
 
 def details(title: str, *parts: str) -> str:
     return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>\n"
 
 
-def figure(drawing: Figure, caption: str, *, pixels: bool = False) -> str:
-    """As SVG, sharp at any size; or as PNG for drawings that are made of pixels anyway."""
-    file = io.BytesIO()
-    kind, mime = ("png", "image/png") if pixels else ("svg", "image/svg+xml")
-    drawing.savefig(file, format=kind, bbox_inches="tight", transparent=True, dpi=160)
-    source = f"data:{mime};base64,{base64.b64encode(file.getvalue()).decode()}"
-    return (
-        f"<figure><img src='{source}' alt='{escape(caption, quote=True)}' loading='lazy'>"
-        f"<figcaption>{escape(caption)}</figcaption></figure>\n"
-    )
+def figure(content: str, caption: str, kind: str = "") -> str:
+    """Around a drawing or pictures that are HTML already."""
+    return f"<figure class='{kind}'>{content}<figcaption>{escape(caption)}</figcaption></figure>\n"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _cell(value: Any) -> str:
-    number = isinstance(value, int | float)
-    shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if number else str(value)
-    return f"<td data-sort='{value}' class='number'>{shown}</td>" if number else f"<td>{escape(shown)}</td>"
+    if isinstance(value, Cell):
+        sort = "" if value.sort is None else repr(float(value.sort))
+        return f"<td data-sort='{sort}'{_NUMBER}>{_bar(value.bar)}{escape(value.shown)}</td>"
+    if isinstance(value, int | float):
+        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        return f"<td data-sort='{value}'{_NUMBER}>{shown}</td>"
+    return f"<td>{escape(str(value))}</td>"
+
+
+def _bar(share: float | None) -> str:
+    if share is None:
+        return ""
+    width = 48 * min(max(share, 0.0), 1.0)
+    return f"<svg class='bar' width='48' height='8' aria-hidden='true'><rect width='{width:.1f}' height='8'/></svg> "
+
+
+def _asset(name: str) -> str:
+    return resources.files("vitkit.report").joinpath(name).read_text()
+
+
+def _digest(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

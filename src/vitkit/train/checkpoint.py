@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from vitkit.errors import WorkError
-from vitkit.files import sha256, write_atomic, write_json
+from vitkit.files import sha256, sweep, write_atomic, write_json
 
 
 def write(folder: Path, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], keep: int) -> None:
@@ -70,10 +70,30 @@ def read_best(folder: Path, step: int, digest: str) -> dict[str, Tensor]:
 
 
 def forget_other_bests(folder: Path, step: int) -> None:
-    """Once a state that names the new best is on the disk, the older ones are of no use."""
+    """Once a state that names the new best is on the disk, only those are of use that a kept state names.
+
+    The older state may be the one to resume from, should the newest turn out damaged.
+    """
+    named = {step, *(_best_step(manifest) for manifest in _manifests(folder))}
     for path in folder.glob("best-*.safetensors"):
-        if path.stem != f"best-{step:08d}":
+        if path.stem not in {f"best-{n:08d}" for n in named if n is not None}:
             path.unlink()
+
+
+def tidy(folder: Path) -> None:
+    """Remove what killed runs left half done: temporary files, and tensors whose manifest was never written."""
+    sweep(folder)
+    for tensors in folder.glob("step-*.safetensors"):
+        if not tensors.with_suffix(".json").exists():
+            tensors.unlink()
+
+
+def _best_step(manifest: Path) -> int | None:
+    """The step of the best weights that a state names; None where it cannot be read, and so not be resumed from."""
+    try:
+        return int(json.loads(manifest.read_text())["best"]["step"])
+    except (OSError, ValueError, KeyError, TypeError):  # a state from before the first validation names none
+        return None
 
 
 def _manifests(folder: Path) -> list[Path]:

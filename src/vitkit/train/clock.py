@@ -33,7 +33,7 @@ class Clock:
     def progress_at(self, step: int) -> float:
         """Where a coming step will stand, as things are now."""
         if not self.minutes:
-            return min(1.0, step / self.total)
+            return min(1.0, step / max(self.total, 1))
         return min(1.0, self.progress + self._share(self.started + self.step_seconds * (step - self.step)))
 
     def replan(self, step_seconds: float, reserve: float) -> None:

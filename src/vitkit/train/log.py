@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from vitkit.files import write_atomic
+
+OnRecord = Callable[[Path], object]  # told the run folder whenever numbers were recorded
 
 
 class Log(Protocol):
@@ -46,7 +49,8 @@ class Silent:
 class Journal:
     """Writes `metrics.jsonl` line by line. A resumed run first drops the lines beyond the state it resumes from."""
 
-    def __init__(self, folder: Path, quiet: bool = False) -> None:
+    def __init__(self, folder: Path, quiet: bool = False, on_record: OnRecord | None = None) -> None:
+        self.on_record = on_record
         self.path = folder / "metrics.jsonl"
         self.file = open(self.path, "a", buffering=1)  # noqa: SIM115  # open as long as the run
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
@@ -66,6 +70,12 @@ class Journal:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self.board.add_scalar(name, value, step)
+        if self.on_record:
+            try:
+                self.on_record(self.path.parent)
+            except Exception as error:  # of one who only watches: no reason to stop the run
+                self.on_record = None
+                self.say(f"the run goes on unwatched: {type(error).__name__}: {error}")
 
     def say(self, text: str) -> None:
         (self.bar.console if self.bar else self.console).print(text, markup=False, soft_wrap=True)

@@ -23,37 +23,46 @@ from vitkit.evaluate import Predictions, evaluate_predictions
 from vitkit.train import checkpoint, optimizer, schedule
 from vitkit.train.distributed import join
 from vitkit.train.interrupt import Interrupts
-from vitkit.train.log import Journal, Silent, Window
-from vitkit.train.objective import soft_targets, supervised
+from vitkit.train.log import Journal, OnRecord, Silent, Window
+from vitkit.train.objective import Heads, distilled, soft_targets, supervised
 from vitkit.train.outcome import Result, finish, predict
 from vitkit.train.recipe import Recipe
 from vitkit.train.run_folder import check_folder, open_folder
-from vitkit.train.setup import Parts, build_model, choose_model, open_dataset, open_task, prepare, start_from
+from vitkit.train.setup import Parts, build_model, choose_model, open_dataset, open_task, prepare
+from vitkit.train.start import start_from
 from vitkit.train.state import State
+from vitkit.train.teacher import load_teacher
 from vitkit.train.tune import Choice, tune
 
 MAX_BAD_STEPS = 5  # in a row, before a run that only yields NaN is stopped
 
 
-def train(recipe: Recipe, out: str | Path | None = None, resume: bool = False, quiet: bool = False) -> Result:
+def train(
+    recipe: Recipe,
+    out: str | Path | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+    on_record: OnRecord | None = None,
+) -> Result:
     """Train as the recipe says, into the run folder `out` (runs/DATA by default).
 
-    With `resume`, go on from the newest whole checkpoint of that folder.
+    With `resume`, go on from the newest whole checkpoint of that folder. `on_record(folder)` is called whenever numbers
+    were recorded there; what goes wrong in it is said and does not stop the run.
     """
     began, folder = time.monotonic(), Path(out) if out else Path("runs") / Path(recipe.data).stem
     world, log, threads = join(recipe.machine.device), None, torch.get_num_threads()
     try:
         torch.set_num_threads(recipe.machine.threads or threads)
-        with Interrupts() as interrupts:
-            data = open_dataset(recipe)
-            recipe = choose_model(recipe, data)
-            world.first(lambda: check_folder(folder, recipe, resume))
-            start = start_from(recipe)
-            task = open_task(recipe, data, start)
-            model = build_model(recipe, task, start).to(world.device)
-            world.first(lambda: open_folder(folder, recipe))  # only now: a mistake before this leaves nothing behind
-            log = Journal(folder, quiet) if world.is_main else Silent()
-            parts, state = prepare(recipe, folder, world, log, task, model, resume)
+        data = open_dataset(recipe)
+        recipe, teacher = load_teacher(choose_model(recipe, data))
+        world.first(lambda: check_folder(folder, recipe, data, resume))
+        start = start_from(recipe)
+        task = open_task(recipe, data, start, quiet=quiet or not world.is_main)
+        model = build_model(recipe, task, start).to(world.device)
+        world.first(lambda: open_folder(folder, recipe, data))  # only now: a mistake before this leaves nothing behind
+        log = Journal(folder, quiet, on_record) if world.is_main else Silent()
+        parts, state = prepare(recipe, folder, world, log, task, model, teacher, resume)
+        with Interrupts() as interrupts:  # until here, leaving at once loses nothing
             run = Run(parts, state, began, interrupts)
             run.tune()
             run.fit()
@@ -73,11 +82,13 @@ class Run:
         self.began = began - state.clock.seconds
         self.saved_at = time.monotonic()
         self.validation_seconds = 0.0
-        self.module: nn.Module = parts.world.wrap(state.model)
+        self.module: nn.Module = parts.world.wrap(Heads(state.model) if parts.teacher else state.model)
 
     def tune(self) -> None:
         """Choose once, on the first start; a resumed run keeps what was chosen."""
         r, clock = self.parts.recipe, self.state.clock
+        if not clock.total and not clock.minutes:  # the classifier is fitted, and no step is to follow
+            self.state.choice = Choice(made=True)
         if not self.state.choice.made:
             batch = self.parts.feed.batch(0, self._size(0))
             chosen = tune(r, clock.total, lambda choice: self._trial(batch, choice), self.parts.world)
@@ -178,17 +189,31 @@ class Run:
         total, hits = torch.zeros((), device=device), torch.zeros((), device=device)
         images = task.preprocess.normalize(batch.images.to(device, non_blocking=True))
         targets = soft_targets(batch.labels.to(device), task.classes, r.loss.label_smoothing)
-        images, targets = mix(images, targets, batch.picks, r.augment)
+        images, targets, answers = self._mixed(images, targets, batch)
         micro = choice.micro_batch or len(images)
         for start in range(0, len(images), micro):
             part, goal = images[start : start + micro], targets[start : start + micro]
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=choice.bf16):
-                loss, hit = supervised(self.module, part, goal, self.parts.class_weights)
+                if self.parts.teacher is None:
+                    loss, hit = supervised(self.module, part, goal, self.parts.class_weights)
+                else:
+                    told = self.parts.teacher.answers(part) if answers is None else answers[start : start + micro]
+                    loss, hit = distilled(self.module, part, goal, told, r.distill, self.parts.class_weights)
             share = len(part) / len(images)
             torch.autograd.backward(loss * share)
             total, hits = total + loss.detach() * share, hits + hit
         both = self.parts.world.sum(torch.stack([total, hits]))
         return both[0] / self.parts.world.size, both[1]
+
+    def _mixed(self, images: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Images, labels and what the teacher said before of the images, mixed alike; None: it is asked as it goes."""
+        teacher, augment = self.parts.teacher, self.parts.recipe.augment
+        answers = teacher.remembered(batch, images.device) if teacher else None
+        if answers is None:
+            return (*mix(images, targets, batch.picks, augment), None)
+        images, both = mix(images, torch.cat([targets, answers], dim=1), batch.picks, augment)
+        classes = targets.shape[1]
+        return images, both[:, :classes], both[:, classes:]
 
     def _clear_gradients(self) -> None:
         for each in self.state.optimizers:
@@ -213,7 +238,8 @@ class Run:
         evaluation = evaluate_predictions(self._predict_val())
         found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
         state.since_best += 1
-        if not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"]):
+        better = not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"])
+        if better or self.parts.recipe.budget.choose == "last":
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
             if self.parts.world.is_main:
                 folder, weights = self.parts.folder / "checkpoints", state.model.state_dict()
@@ -280,8 +306,8 @@ class Run:
         return max(1, round(self.parts.recipe.budget.validate_every * self.parts.feed.plan.count / self.parts.batch))
 
     def _size(self, step: int) -> tuple[int, int]:
-        r = self.parts.recipe
-        return schedule.image_size(self.state.clock.progress_at(step), r.schedule, self.parts.task.preprocess.size)
+        progress, patch = self.state.clock.progress_at(step), self.state.model.config.patch_size
+        return schedule.image_size(progress, self.parts.recipe.schedule, self.parts.task.preprocess.size, patch)
 
     def _describe(self) -> str:
         r, task, choice = self.parts.recipe, self.parts.task, self.state.choice

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from vitkit.data.feed import load
 from vitkit.data.source import Split
+from vitkit.data.views import View
 from vitkit.evaluate import Predictions, evaluate_predictions, predict_logits
+from vitkit.evaluate.run import predict as predict_split
 from vitkit.evaluate.saved import save_predictions
 from vitkit.files import sha256, write_json
 from vitkit.train import checkpoint
 from vitkit.train.setup import Parts, info
 from vitkit.train.state import State
 from vitkit.weights.folder import WEIGHTS, save_model
+
+BATCH = 256  # images that are measured at a time
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,18 @@ class Result:
         return {key: value for key, value in dataclasses.asdict(self).items() if key != "is_main"}
 
 
-def predict(parts: Parts, state: State, images: Tensor, split: Split, bf16: bool) -> Predictions:
-    """The model's logits for a split that was read before, (N, C, H, W) uint8."""
+def predict(parts: Parts, state: State, images: View, split: Split, bf16: bool) -> Predictions:
+    """The model's logits for a split and how it is seen."""
     preprocess, device = parts.task.preprocess, parts.world.device
+    labels = torch.from_numpy(split.labels)
     batches = (
-        (preprocess.normalize(images[i : i + 256].to(device)), torch.from_numpy(split.labels[i : i + 256]))
-        for i in range(0, len(images), 256)
+        (preprocess.normalize(pixels.to(device)), labels[i * BATCH : (i + 1) * BATCH])
+        for i, pixels in enumerate(images.batches(BATCH))
     )
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-        logits, labels = predict_logits(state.model, batches)
+        logits, targets = predict_logits(state.model, batches)
     names = [split.images.name(i) for i in range(len(split))]
-    return Predictions(logits, labels, parts.task.data.class_names, names)
+    return Predictions(logits, targets, parts.task.data.class_names, names)
 
 
 def finish(parts: Parts, state: State, began: float) -> Result:
@@ -59,14 +62,15 @@ def finish(parts: Parts, state: State, began: float) -> Result:
     world.spread(state.model.state_dict().values())
     found = {"val": predict(parts, state, task.val_images, task.val, bf16=False)}
     if task.test is not None:
-        images, test, _ = load(task.test, task.preprocess, parts.recipe.corrupt_limit)
-        found["test"] = predict(parts, state, images, test, bf16=False)
+        names, limit = task.data.class_names, parts.recipe.corrupt_limit
+        found["test"] = predict_split(state.model, task.test, task.preprocess, names, corrupt_limit=limit)
     measured = {name: evaluate_predictions(predictions) for name, predictions in found.items()}
     if world.is_main:
         for name, predictions in found.items():
             save_predictions(parts.folder / f"predictions-{name}.safetensors", predictions)
         metrics = {f"{name}_top1": round(m.top1, 6) for name, m in measured.items()}
-        save_model(state.model, parts.folder / "model", info(parts.recipe, task).replace(metrics=metrics))
+        told = info(parts.recipe, task, state.model.info).replace(metrics=metrics)
+        save_model(state.model, parts.folder / "model", told)
     result = Result(
         run=str(parts.folder),
         val=measured["val"].to_dict(),

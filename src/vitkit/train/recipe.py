@@ -29,7 +29,8 @@ class Schedule:
     warmup: float = 0.05
     decay: float = 0.2  # wsd: the last share of what follows the warm-up, in which the rate falls
     floor: float = 0.0  # the last rate, as a share of the highest
-    sizes: tuple[tuple[float, int], ...] = ()  # progressive resolution: (from this share on, this image size)
+    # progressive resolution: (from this share on, this image size), in pixels or, up to 1, as a share of the full size
+    sizes: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,24 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Distill:
+    """Learn from another model's answers as well (Hinton et al. 2015; Touvron et al. 2021)."""
+
+    teacher: str = ""  # a model that knows the same classes; empty: none
+    teacher_sha256: str = ""  # of its weights, filled in at the start: a run goes on with the teacher it began with
+    kind: Literal["soft", "hard"] = "soft"  # its probabilities, or only the class that it finds most likely
+    weight: float = 0.5  # of the teacher's part of the loss; the labels have the rest
+    temperature: float = 2.0  # soft: both sides' logits are divided by it
+    sees: Literal["batch", "original"] = "batch"  # the augmented batch; or each image once as it is, and remembered
+
+
+@dataclass(frozen=True)
 class Budget:
     epochs: float = 20.0
     minutes: float = 0.0  # above 0: plan the run for this time instead
     early_stop: int = 0  # stop after this many validations without a better one; 0: never
     validate_every: float = 1.0  # in epochs
+    choose: Literal["best", "last"] = "best"  # weights of the best validation; last: what is reported decides nothing
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,7 @@ class Recipe:
     model: str = ""  # a name; empty: what suits the images
     config: Mapping[str, Any] = field(default_factory=dict)  # changes to the model's own config
     init: str = ""  # start from these weights
+    head: Literal["zero", "probe"] = "zero"  # their new classifier: zeros, or fitted to their features first
     batch: int = 0  # images per step, over all processes; 0: 16 to 256, by the number of images
     seed: int = 0
     preprocess: Mapping[str, Any] = field(default_factory=dict)  # changes to what the data suggests
@@ -86,6 +101,7 @@ class Recipe:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     loss: Loss = field(default_factory=Loss)
+    distill: Distill = field(default_factory=Distill)
     budget: Budget = field(default_factory=Budget)
     machine: Machine = field(default_factory=Machine)
     keep: Keep = field(default_factory=Keep)
@@ -97,6 +113,7 @@ class Recipe:
             self.optimizer,
             self.schedule,
             self.loss,
+            self.distill,
             self.budget,
             self.machine,
             self.keep,
@@ -118,19 +135,22 @@ class Recipe:
 def _check_ranges(r: Recipe) -> None:
     positive = {"optimizer.lr": r.optimizer.lr, "optimizer.muon_lr": r.optimizer.muon_lr}
     positive |= {"keep.last": r.keep.last, "augment.repeats": r.augment.repeats}
-    positive |= {"budget.validate_every": r.budget.validate_every}
+    positive |= {"budget.validate_every": r.budget.validate_every, "distill.temperature": r.distill.temperature}
     for name, value in positive.items():
         if not 0 < value < float("inf"):
             raise ConfigError(f"{name}={value}: must be above 0")
     shares = {"val_fraction": r.val_fraction, "corrupt_limit": r.corrupt_limit, "schedule.warmup": r.schedule.warmup}
     shares |= {"schedule.decay": r.schedule.decay, "schedule.floor": r.schedule.floor, "augment.erase": r.augment.erase}
     shares |= {"loss.label_smoothing": r.loss.label_smoothing, "optimizer.ema": r.optimizer.ema}
-    shares |= {"optimizer.layer_decay": r.optimizer.layer_decay}
+    shares |= {"optimizer.layer_decay": r.optimizer.layer_decay, "distill.weight": r.distill.weight}
     for name, value in shares.items():
         if not 0 <= value <= 1:
             raise ConfigError(f"{name}={value}: a share lies between 0 and 1")
-    if r.budget.minutes == 0 and not r.budget.epochs > 0:
+    fits_head = r.head == "probe" and r.budget.epochs == 0  # then no step need follow
+    if r.budget.minutes == 0 and not r.budget.epochs > 0 and not fits_head:
         raise ConfigError(f"budget.epochs={r.budget.epochs}: give a number above 0, or minutes")
+    if r.budget.early_stop and r.budget.choose == "last":
+        raise ConfigError("budget.early_stop chooses by validation, budget.choose=last forbids it: give one of them")
     at_least_zero = {"batch": r.batch, "optimizer.weight_decay": r.optimizer.weight_decay}
     at_least_zero |= {"optimizer.clip": r.optimizer.clip, "machine.micro_batch": r.machine.micro_batch}
     at_least_zero |= {"machine.workers": r.machine.workers, "machine.threads": r.machine.threads}

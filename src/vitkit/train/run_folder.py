@@ -1,29 +1,33 @@
 """The folder of a run, made once and only gone on with when asked.
 
 recipe.json        the resolved recipe            metrics.jsonl   a line per report and validation
-environment.json   versions and hardware          checkpoints/    the last states, and the best weights
-result.json        the outcome                    model/          the final model folder
+data.json          what it is trained on          checkpoints/    the last states, and the best weights
+environment.json   versions and hardware          model/          the final model folder
+result.json        the outcome
 """
 
 import dataclasses
 import json
 from pathlib import Path
 
+from vitkit.data.source import Dataset
 from vitkit.errors import UsageError
 from vitkit.files import write_json
 from vitkit.train.environment import describe_environment
 from vitkit.train.recipe import Recipe
 
 
-def check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """A run is never overwritten, and only gone on with under the same recipe."""
+def check_folder(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> None:
+    """A run is never overwritten, and only gone on with under the same recipe and on the same images."""
     if (folder / "recipe.json").exists():
         if not resume:
             raise UsageError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
         _check_same(recipe, read_recipe(folder), folder)
+        if (saved := folder / "data.json").exists() and json.loads(saved.read_text())["sha256"] != data.fingerprint:
+            raise UsageError(f"--resume: {data.name} has changed since {folder} was started: begin a new run")
 
 
-def open_folder(folder: Path, recipe: Recipe) -> None:
+def open_folder(folder: Path, recipe: Recipe, data: Dataset) -> None:
     """Make it, with the resolved recipe in it, unless it is there."""
     if (folder / "recipe.json").exists():
         return
@@ -32,6 +36,7 @@ def open_folder(folder: Path, recipe: Recipe) -> None:
     except OSError as error:
         raise UsageError(f"cannot make the run folder {folder}: {error.strerror}; choose another --out") from error
     write_json(folder / "environment.json", describe_environment())
+    write_json(folder / "data.json", {"name": data.name, "sha256": data.fingerprint})
     write_json(folder / "recipe.json", recipe.to_dict())
 
 

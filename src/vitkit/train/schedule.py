@@ -2,6 +2,7 @@
 
 import math
 
+from vitkit.model.config import Pair
 from vitkit.train.recipe import Schedule
 
 
@@ -30,6 +31,11 @@ def ema_decay(step: int, decay: float) -> float:
     return min(decay, (1 + step) / (10 + step))
 
 
-def image_size(progress: float, s: Schedule, default: tuple[int, int]) -> tuple[int, int]:
+def image_size(progress: float, s: Schedule, full: Pair, patch: Pair) -> Pair:
     sizes = [size for start, size in s.sizes if progress >= start]
-    return (sizes[-1], sizes[-1]) if sizes else default
+    if not sizes:
+        return full
+    if sizes[-1] > 1:
+        return int(sizes[-1]), int(sizes[-1])
+    down, across = (max(1, round(sizes[-1] * f / p)) * p for f, p in zip(full, patch, strict=True))
+    return down, across

@@ -9,11 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitkit.data.feed import Feed, Store, arrays_of, load, make_store
+from vitkit.data.feed import Feed, Store, arrays_of, make_store
 from vitkit.data.inspect import advise_for, sample_looks
 from vitkit.data.loader import Plan
 from vitkit.data.preprocess import Preprocess, channel_moments
-from vitkit.data.source import Corrupt, Dataset, Split, open_data, usable
+from vitkit.data.progress import tracked
+from vitkit.data.source import Corrupt, Dataset, Split, open_data
+from vitkit.data.usable import Known, usable
+from vitkit.data.views import View, view
 from vitkit.errors import ConfigError, CorruptImageError, DataError
 from vitkit.model import ViT, create_model
 from vitkit.train import checkpoint, optimizer
@@ -21,9 +24,11 @@ from vitkit.train.clock import Clock
 from vitkit.train.distributed import World
 from vitkit.train.log import Log
 from vitkit.train.recipe import Recipe
+from vitkit.train.start import adapt, fit_head, needs_head
 from vitkit.train.state import State
+from vitkit.train.teacher import Teacher, make_teacher
 from vitkit.train.tune import Choice
-from vitkit.weights.folder import ModelInfo, load_model
+from vitkit.weights.folder import ModelInfo
 
 PHOTO_MEAN, PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as most published weights use
 
@@ -37,7 +42,7 @@ class Task:
     train: Split
     store: Store
     val: Split
-    val_images: Tensor  # (N, C, H, W) uint8
+    val_images: View
     test: Split | None
     skipped: tuple[tuple[str, str], ...]  # (name, reason)
 
@@ -69,18 +74,26 @@ def choose_model(recipe: Recipe, data: Dataset) -> Recipe:
     return dataclasses.replace(recipe, model=advise_for(counts, sample_looks(train)).model)
 
 
-def open_task(recipe: Recipe, data: Dataset, start: ViT | None) -> Task:
+def open_task(recipe: Recipe, data: Dataset, start: ViT | None, quiet: bool = True) -> Task:
     limit = 1.0  # here; what is unreadable is counted over all splits below
-    preprocess = suggest_preprocess(data.splits["train"], recipe, start)
-    store, train, bad_train = make_store(data.splits["train"], preprocess, recipe.augment, limit)
-    val_images, val, bad_val = load(data.splits["val"], preprocess, limit)
-    skipped, test = [*bad_train, *bad_val], data.splits.get("test")
+    preprocess, known = suggest_preprocess(data.splits["train"], recipe, start), Known(recipe.data)
+    with tracked("looking at train", quiet) as progress:
+        store, train, skipped = make_store(data.splits["train"], preprocess, recipe.augment, limit, progress, known)
+    with tracked("looking at val", quiet) as progress:
+        val_images, val, bad = view(data.splits["val"], preprocess, limit, progress, known)
+    skipped, test = skipped + bad, data.splits.get("test")
     if test is not None and arrays_of(test) is None:  # a file that cannot be read must not show only at the end
-        test, bad_test = usable(test, preprocess, limit)
-        skipped += bad_test
+        with tracked("looking at test", quiet) as progress:
+            test, bad = usable(test, preprocess.check, limit, progress, known)
+        skipped = skipped + bad
     corrupt = Corrupt(sum(map(len, data.splits.values())), recipe.corrupt_limit)
     for name, reason in skipped:
         corrupt.add(CorruptImageError(name, reason))
+    for name, split in {"train": train, "val": val, "test": test}.items():
+        if split is not None and not len(split):
+            raise DataError(
+                f"{data.name}: no image of its {name} split can be read; the first: {': '.join(skipped[0])}"
+            )
     return Task(data, preprocess, train, store, val, val_images, test, tuple(skipped))
 
 
@@ -89,7 +102,7 @@ def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Prepr
     if start is not None and start.info and start.info.preprocess:
         found = start.info.preprocess
     else:
-        size = create_model(recipe.model, device="meta", **recipe.config).config.image_size
+        size = (start or create_model(recipe.model, device="meta", **recipe.config)).config.image_size
         pixels = arrays_of(train)
         if pixels is None:
             found = Preprocess(size=size, mean=PHOTO_MEAN, std=PHOTO_STD)
@@ -106,16 +119,9 @@ def build_model(recipe: Recipe, task: Task, start: ViT | None) -> ViT:
         fitting = {"num_classes": task.classes, "in_channels": seen.channels, "image_size": seen.size}
         model = create_model(recipe.model, seed=recipe.seed, **{**fitting, **recipe.config})
     else:
-        model = start
-        if recipe.config:
-            raise ConfigError("config.* cannot be changed together with --init: the weights bring their own")
-        if tuple(start.info.class_names) != tuple(task.data.class_names):
-            model.reset_head(task.classes)
+        fitted = recipe.head == "probe"
+        model = adapt(start, recipe.config, task.data.class_names, task.preprocess.size, widen=fitted)
     return model.train()
-
-
-def start_from(recipe: Recipe) -> ViT | None:
-    return load_model(recipe.init) if recipe.init else None
 
 
 def batch_size(recipe: Recipe, images: int, ranks: int) -> int:
@@ -135,11 +141,12 @@ def class_weights(labels: np.ndarray, classes: int) -> torch.Tensor:
     return torch.tensor(len(labels) / (classes * np.maximum(counts, 1)), dtype=torch.float32)
 
 
-def info(recipe: Recipe, task: Task) -> ModelInfo:
+def info(recipe: Recipe, task: Task, before: ModelInfo | None) -> ModelInfo:
+    """What travels with the new weights; of those it started from, `before`, the licence and where they came from."""
     counts = {name: len(split) for name, split in (("train", task.train), ("val", task.val))}
     if task.test is not None:
         counts["test"] = len(task.test)
-    return ModelInfo(
+    return (before or ModelInfo()).replace(
         class_names=tuple(task.data.class_names),
         preprocess=task.preprocess,
         recipe=recipe.to_dict(),
@@ -158,6 +165,7 @@ class Parts:
     feed: Feed
     log: Log
     class_weights: Tensor | None
+    teacher: Teacher | None
 
     @property
     def batch(self) -> int:
@@ -168,7 +176,7 @@ class Parts:
 
 
 def prepare(
-    recipe: Recipe, folder: Path, world: World, log: Log, task: Task, model: ViT, resume: bool
+    recipe: Recipe, folder: Path, world: World, log: Log, task: Task, model: ViT, teacher: ViT | None, resume: bool
 ) -> tuple[Parts, State]:
     for note in task.data.notes:
         log.say(note)
@@ -183,18 +191,32 @@ def prepare(
         feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size)),
         log=log,
         class_weights=weights if recipe.loss.class_weights == "balanced" else None,
+        teacher=_teacher(recipe, task, teacher, world),
     )  # fmt: skip
-    total = plan.steps(recipe.budget.epochs)
+    if resume and world.is_main:
+        checkpoint.tidy(folder / "checkpoints")
+    saved = checkpoint.read_newest(folder / "checkpoints") if resume else None
+    if saved is None and needs_head(recipe, model):
+        seen = (task.train, task.preprocess, recipe.seed, parts.class_weights)
+        world.first(lambda: fit_head(model, *seen, log))
+        world.spread(model.state_dict().values())
+    total = plan.steps(recipe.budget.epochs) if recipe.budget.epochs else 0
     clock = Clock(total=total, minutes=recipe.budget.minutes)
     average = optimizer.Average(model) if recipe.optimizer.ema else None
     state = State(model, optimizer.build(model, recipe.optimizer), average, clock, Choice())
-    if resume and (saved := checkpoint.read_newest(folder / "checkpoints")):
+    if saved:
         state.restore(*saved)
         log.rewind(state.clock.step)
         log.say(f"resumed at step {state.clock.step} of {state.clock.total}")
     elif resume:
         log.say(f"nothing to resume in {folder}: starting anew")
     return parts, state
+
+
+def _teacher(recipe: Recipe, task: Task, model: ViT | None, world: World) -> Teacher | None:
+    if model is None:
+        return None
+    return make_teacher(recipe.distill, model, task.data.class_names, task.preprocess, task.train, world.device)
 
 
 def _sampling(recipe: Recipe, task: Task) -> Any:

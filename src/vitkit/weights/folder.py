@@ -8,38 +8,31 @@ A run folder of `vitkit train` holds one as `model/`.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 
 import vitkit
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError, WeightsError
 from vitkit.files import sha256, write_atomic, write_json
-from vitkit.model import ViT, ViTConfig, create_model
+from vitkit.model import ViT, ViTConfig
+from vitkit.weights import beside, hub
+from vitkit.weights.adapt import Side, adapt
+from vitkit.weights.build import build
+from vitkit.weights.files import read_json, read_tensors
+from vitkit.weights.foreign import read_foreign
+from vitkit.weights.info import LoadReport, ModelInfo, names_and_preprocess
+
+Names = Sequence[str] | str | Path  # class names, or a file of them
+Given = Preprocess | Mapping[str, Any] | str | Path
+
+__all__ = ["CONFIG", "WEIGHTS", "ModelInfo", "load_model", "names_and_preprocess", "read_config", "save_model"]
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What travels with the weights. `load_model` leaves it in `model.info`; `save_model` writes it back."""
-
-    class_names: Sequence[str] = ()
-    preprocess: Preprocess | None = None
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)  # name, fingerprint and counts of the training data
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    license: str = ""
-
-    def replace(self, **changes: Any) -> "ModelInfo":
-        return dataclasses.replace(self, **changes)
 
 
 def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) -> Path:
@@ -58,59 +51,98 @@ def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) ->
     return folder
 
 
-def load_model(source: str | Path, device: str | torch.device = "cpu") -> ViT:
-    """The model of a model folder or run folder, in eval mode, with its `info`; refused where anything does not fit."""
-    folder = _model_folder(source)
+def load_model(
+    source: str | Path,
+    device: str | torch.device = "cpu",
+    *,
+    class_names: Names | None = None,
+    preprocess: Given | None = None,
+    config: Mapping[str, Any] | None = None,
+    image_size: Side | None = None,
+    patch_size: Side | None = None,
+    in_channels: int | None = None,
+    num_classes: int | None = None,
+) -> ViT:
+    """The model of a model folder, a run folder, a foreign checkpoint or hf-hub:owner/name, in eval mode.
+
+    Refused where anything does not fit. `model.info` holds what came with it; of foreign weights `model.info.origin`
+    says what had to be assumed. Class names and preprocessing, or files of them, may be given where the weights bring
+    none; `config` gives what no tensor shows, such as {"heads": 6}. Another image size, patch size, number of channels
+    or of classes than the weights have adapts them.
+    """
+    model, _ = read_model(
+        source, class_names=class_names, preprocess=preprocess, config=config, image_size=image_size,
+        patch_size=patch_size, in_channels=in_channels, num_classes=num_classes,
+    )  # fmt: skip
+    return model.to(device)
+
+
+def read_model(
+    source: str | Path,
+    *,
+    class_names: Names | None = None,
+    preprocess: Given | None = None,
+    config: Mapping[str, Any] | None = None,
+    image_size: Side | None = None,
+    patch_size: Side | None = None,
+    in_channels: int | None = None,
+    num_classes: int | None = None,
+) -> tuple[ViT, LoadReport]:
+    """The same, with the report of how it came about."""
+    path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
+    folder = own_folder(path)
+    name = str(source) if hub.is_name(source) else ""
+    model, report = _read_folder(folder) if folder else read_foreign(path, config, name)
+    if preprocess is not None:
+        model.info = model.info.replace(preprocess=beside.preprocess(preprocess))
+    model, changes = adapt(model, image_size, patch_size, in_channels, num_classes)
+    if class_names is not None:
+        names = beside.class_names(class_names)
+        if len(names) != model.config.num_classes:
+            raise WeightsError(f"{len(names)} class names for a model of {model.config.num_classes} classes ({source})")
+        model.info = model.info.replace(class_names=names)
+    if changes or preprocess is not None:
+        assumed = [line for line in report.assumed if preprocess is None or not line.startswith("preprocessing: ")]
+        report = dataclasses.replace(report, config=model.config, assumed=assumed, adapted=changes)
+        if not folder:
+            model.info = model.info.replace(origin=report.origin())
+    return model, report
+
+
+def read_config(source: str | Path) -> ViTConfig:
+    path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
+    folder = own_folder(path)
+    return _from_json(folder)[0] if folder else read_foreign(path)[1].config
+
+
+def own_folder(source: Path) -> Path | None:
+    """Where a model folder of vitkit's is: here, or in the run folder that this is; None: it is none."""
+    for place in (source, source / "model"):
+        if (place / CONFIG).is_file():
+            values = _read_json(place / CONFIG)
+            if values.get("model_type") == "vitkit" or "vitkit_version" in values:
+                return place
+    return None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path)
+    except WeightsError as error:
+        raise WeightsError(f"{path} is damaged: {error}") from error
+
+
+def _read_folder(folder: Path) -> tuple[ViT, LoadReport]:
     config, info, expected = _from_json(folder)
     path = folder / WEIGHTS
     if not path.is_file():
         raise WeightsError(f"{path} is missing: the folder is not complete")
     if sha256(path) != expected:
         raise WeightsError(f"{path} is not the file that {CONFIG} names (SHA-256 differs): damaged or exchanged")
-    model = create_model(config, device="meta")
-    try:
-        tensors = load_file(path, device=str(device))
-    except SafetensorError as error:
-        raise WeightsError(f"{path} is not a readable safetensors file: {error}") from error
-    _check_tensors(model, tensors, path)
-    model.load_state_dict(tensors, strict=True, assign=True)
+    tensors, _ = read_tensors(path)
+    model = build(config, tensors, path)
     model.info = info
-    return model.eval()
-
-
-def names_and_preprocess(model: ViT, source: object) -> tuple[Sequence[str], Preprocess]:
-    """What a model needs in order to answer; refused where it brings them not, for its answers would mean nothing."""
-    info: ModelInfo | None = model.info
-    if info is None or info.preprocess is None or not info.class_names:
-        raise WeightsError(f"{source} brings no class names or no preprocessing: its answers would have no meaning")
-    return info.class_names, info.preprocess
-
-
-def read_config(source: str | Path) -> ViTConfig:
-    return _from_json(_model_folder(source))[0]
-
-
-def _model_folder(source: str | Path) -> Path:
-    folder = Path(source)
-    for place in (folder, folder / "model"):
-        if (place / CONFIG).is_file():
-            return place
-    if not folder.exists():
-        raise WeightsError(f"no model at {folder}: give a model folder or a run folder of `vitkit train`")
-    raise WeightsError(f"{folder} is not a model folder: it holds no {CONFIG}")
-
-
-def _check_tensors(model: ViT, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    expected = model.state_dict()
-    if missing := sorted(expected.keys() - tensors.keys()):
-        raise WeightsError(f"{path} lacks {len(missing)} tensors that the config calls for, the first is {missing[0]}")
-    if extra := sorted(tensors.keys() - expected.keys()):
-        raise WeightsError(f"{path} holds {len(extra)} tensors that the config has no place for, such as {extra[0]}")
-    for key, tensor in tensors.items():
-        if tensor.shape != expected[key].shape:
-            raise WeightsError(f"{path}: {key} is {tuple(tensor.shape)}, expected {tuple(expected[key].shape)}")
-        if not tensor.isfinite().all():
-            raise WeightsError(f"{path}: {key} holds NaN or infinite values")
+    return model, LoadReport(str(folder), "vitkit", config, len(tensors))
 
 
 def _to_json(config: ViTConfig, info: ModelInfo, digest: str) -> dict[str, Any]:
@@ -124,6 +156,7 @@ def _to_json(config: ViTConfig, info: ModelInfo, digest: str) -> dict[str, Any]:
         "data": dict(info.data),
         "metrics": dict(info.metrics),
         "license": info.license,
+        "origin": dict(info.origin),
         "weights_sha256": digest,
     }
 
@@ -131,7 +164,7 @@ def _to_json(config: ViTConfig, info: ModelInfo, digest: str) -> dict[str, Any]:
 def _from_json(folder: Path) -> tuple[ViTConfig, ModelInfo, str]:
     path = folder / CONFIG
     try:
-        values = json.loads(path.read_text())
+        values = _read_json(path)
         if values.get("model_type") != "vitkit":
             raise WeightsError(f"{path} is not vitkit's: its model_type is {values.get('model_type')!r}")
         info = ModelInfo(
@@ -141,9 +174,10 @@ def _from_json(folder: Path) -> tuple[ViTConfig, ModelInfo, str]:
             data=values["data"],
             metrics=values["metrics"],
             license=values["license"],
+            origin=values.get("origin", {}),
         )
         return ViTConfig.from_dict(values["model"]), info, values["weights_sha256"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, AttributeError, TypeError) as error:
+    except (KeyError, AttributeError, TypeError) as error:
         raise WeightsError(f"{path} is damaged: {type(error).__name__} {error}") from error
     except ConfigError as error:
         raise WeightsError(f"{path}: {error}") from error
@@ -176,6 +210,9 @@ def card(name: str, model: ViT, info: ModelInfo) -> str:
         lines += ["## Preprocessing", "", *(f"- {key}: {_plain(value)}" for key, value in seen.items()), ""]
     if info.class_names:
         lines += [f"## {len(info.class_names)} classes", "", ", ".join(info.class_names), ""]
+    if info.origin:
+        lines += ["## Origin", "", f"- read from {info.origin.get('source')}, {info.origin.get('layout')} names"]
+        lines += [f"- {line}" for key in ("assumed", "adapted") for line in info.origin.get(key, ())] + [""]
     lines += ["## Licence", "", info.license or "not stated", ""]
     return "\n".join(lines)
 

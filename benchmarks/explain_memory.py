@@ -1,0 +1,108 @@
+"""What the class token's attention of all layers costs: ViT-L/16 at 512 pixels, beside a plain forward.
+
+    python benchmarks/explain_memory.py [--model vit_large_patch16_224] [--size 512] [--rounds 5]
+
+Memory: the peak of the process above what it holds between the runs (weights and input), each kind in a process of
+its own, and the peak of all. The allocator is told to give freed tensors back at once: what it kept of one run would
+count as held before the next, and hide what that takes. Time: medians of rounds in which the kinds take turns, so that
+a busy machine slows them alike. Linux with glibc only: the peak is read and reset through /proc.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import torch
+
+import vitkit
+from vitkit.explain import attention_maps
+
+LIMITS = {"memory": 1.3, "time": 1.5}
+GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc: blocks above this are mapped, and unmapped when freed
+MIB = 1024
+
+
+def kinds(model: vitkit.ViT, images: torch.Tensor) -> dict[str, Callable[[], torch.Tensor]]:
+    return {
+        "plain forward": lambda: model(images),
+        "class attention, all layers": lambda: attention_maps(model, images, query="class"),
+        "whole matrices, all layers": lambda: model.attention(images),
+    }
+
+
+def kib(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(key))
+
+
+def peak(run: Callable[[], torch.Tensor]) -> dict[str, float]:
+    """MiB above what is held, and in all, of a second run: the first one warms allocator and kernels up."""
+    run()
+    held = kib("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    run()
+    return {"above": (kib("VmHWM") - held) / MIB, "all": kib("VmHWM") / MIB}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="vit_large_patch16_224")
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    with torch.inference_mode():
+        model = vitkit.create_model(asked.model, seed=0).eval()
+        runs = kinds(model, torch.randn(1, 3, asked.size, asked.size))
+        if asked.peak_of:
+            print(json.dumps(peak(runs[asked.peak_of])))
+            return
+        measure(asked, runs)
+
+
+def measure(asked: argparse.Namespace, runs: dict[str, Callable[[], torch.Tensor]]) -> None:
+    words = ["--model", asked.model, "--size", str(asked.size)]
+    print(
+        f"{date.today()} · {platform.machine()}, {torch.get_num_threads()} threads · torch {torch.__version__} · "
+        f"vitkit {' '.join(['benchmarks/explain_memory.py', *words, f'--rounds {asked.rounds}'])}\n"
+    )
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(asked.rounds + 1):
+        for name, run in runs.items():
+            start = time.process_time()
+            run()
+            if turn:  # the first round warms up
+                seconds[name].append(time.process_time() - start)
+    memory = {}
+    for name in runs:
+        command = [sys.executable, __file__, *words, "--peak-of", name]
+        child = subprocess.run(command, env=os.environ | GIVE_BACK, capture_output=True, check=True)
+        memory[name] = json.loads(child.stdout)
+    plain_time = statistics.median(seconds["plain forward"])
+    plain = memory["plain forward"]
+    print(f"{'':30s}{'MiB above weights':>20s}{'ratio':>8s}{'MiB in all':>12s}{'ratio':>8s}{'CPU s':>8s}{'ratio':>8s}")
+    for name in runs:
+        m, s = memory[name], statistics.median(seconds[name])
+        print(
+            f"{name:30s}{m['above']:20.0f}{m['above'] / plain['above']:8.2f}{m['all']:12.0f}"
+            f"{m['all'] / plain['all']:8.2f}{s:8.2f}{s / plain_time:8.2f}"
+        )
+    asked_for = "class attention, all layers"
+    ratios = {
+        "memory": memory[asked_for]["above"] / plain["above"],
+        "time": statistics.median(seconds[asked_for]) / plain_time,
+    }
+    kept = {kind: ratios[kind] <= limit for kind, limit in LIMITS.items()}
+    print(f"\nwithin {LIMITS['memory']} × memory and {LIMITS['time']} × time: {'yes' if all(kept.values()) else 'NO'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Exports of three models for ONNX Runtime and OpenVINO, in float32 and int8, each with what it was measured to be.
+
+    python benchmarks/exports.py --digits RUN --cifar RUN --data-dir DIR --shared ../shared/data > results/exports.txt
+
+digits   a run of `vitkit demo`; judged by the digits' test split
+cifar    a run of `vitkit train cifar10`; judged by images of the CIFAR-10 test split
+deit     DeiT-Tiny as published (1,000 classes); judged by grocery photographs, which have none of these labels
+grocery  DeiT-Tiny under a linear head that is fitted here on the grocery training photographs; judged by all the
+         validation photographs
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitkit.data.source import open_data, read_all
+from vitkit.infer.export import export
+from vitkit.infer.parity import Tolerance
+from vitkit.model import ViT
+from vitkit.weights.folder import load_model
+
+WAYS = [("onnx", True), ("openvino", True), ("onnx", False), ("openvino", False)]
+# Int8 is measured here, not refused: the figures are the point.
+LENIENT = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
+
+
+def deit(shared: Path) -> ViT:
+    names = json.loads((shared / "imagenet1k_classes.json").read_text())["name"]
+    names = [f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names)]
+    moments = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    return load_model(shared / "deit_tiny_patch16_224_in1k.safetensors", class_names=names, preprocess=moments)
+
+
+def grocery(shared: Path, head_images: int) -> ViT:
+    """A linear head by logistic regression on the class token: plain, and with nothing to tune."""
+    from sklearn.linear_model import LogisticRegression
+
+    model = deit(shared)
+    data = open_data(shared / "grocery.parquet")
+    train = data.splits["train"]
+    some = np.linspace(0, len(train) - 1, min(head_images, len(train))).round().astype(np.int64)
+    arrays, kept, _ = read_all(train.subset(some), model.info.preprocess.array)
+    pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
+    with torch.inference_mode():
+        parts = [model.forward_features(model.info.preprocess.normalize(p))[:, 0] for p in pixels.split(32)]
+    fitted = LogisticRegression(C=1.0, max_iter=200).fit(torch.cat(parts).numpy(), kept.labels)
+    model.reset_head(len(data.class_names))
+    with torch.no_grad():
+        model.head.weight[torch.from_numpy(fitted.classes_)] = torch.from_numpy(fitted.coef_).float()
+        model.head.bias[torch.from_numpy(fitted.classes_)] = torch.from_numpy(fitted.intercept_).float()
+    model.info = model.info.replace(class_names=tuple(data.class_names))
+    return model.eval()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--digits", type=Path)
+    parser.add_argument("--cifar", type=Path)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--shared", type=Path)
+    parser.add_argument("--images", type=int, default=100_000, help="at most so many to judge by")
+    parser.add_argument("--head-images", type=int, default=100_000, help="at most so many to fit the grocery head on")
+    parser.add_argument("--only", nargs="*", help="some of digits, cifar, deit, grocery")
+    words = parser.parse_args()
+    print(f"# {time.strftime('%Y-%m-%d')}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
+          f"torch {torch.__version__}, {versions()}, {torch.get_num_threads()} threads")  # fmt: skip
+    print(f"# {' '.join(['python', *sys.argv])}")
+    jobs = {
+        "digits": (words.digits, lambda: load_model(words.digits), "digits"),
+        "cifar": (words.cifar, lambda: load_model(words.cifar), "cifar10"),
+        "deit": (words.shared, lambda: deit(words.shared), words.shared and words.shared / "grocery.parquet"),
+        "grocery": (
+            words.shared,
+            lambda: grocery(words.shared, words.head_images),
+            words.shared and words.shared / "grocery.parquet",
+        ),
+    }
+    print(f"{'model':8} {'runtime':9} {'':5} {'images':>6} {'max |Δ logit|':>13} {'of':>6} {'agrees':>8} "
+          f"{'top-1 before → after':>21} {'MB':>7} {'× torch, 1 image':>17} {'seconds':>8}", flush=True)  # fmt: skip
+    for name, (given, load, data) in jobs.items():
+        if given is None or (words.only and name not in words.only):
+            continue
+        model = load()
+        for to, int8 in WAYS:
+            with tempfile.TemporaryDirectory() as folder:
+                start = time.perf_counter()
+                done = export(
+                    model, Path(folder) / "out", to, int8=int8, calibrate=data, data_dir=words.data_dir,
+                    images=words.images, tolerance=LENIENT if int8 else None,
+                )  # fmt: skip
+                (p,) = done.files.values()
+                tops = "" if p.top1_before is None else f"{p.top1_before:.2%} → {p.top1_after:.2%}"
+                print(f"{name:8} {to:9} {'int8' if int8 else 'fp32':5} {p.n:6,} {p.max_logit_difference:13.2e} "
+                      f"{p.largest_logit:6.1f} {p.agreement:8.2%} {tops:>21} {p.size / 1e6:7.2f} {p.speedup:17.2f} "
+                      f"{time.perf_counter() - start:8.0f}", flush=True)  # fmt: skip
+
+
+def versions() -> str:
+    from importlib.metadata import version
+
+    return ", ".join(f"{package} {version(package)}" for package in ("onnxruntime", "openvino", "nncf"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""From published weights to a classifier of groceries: nearest neighbours, probe, fine-tuning, and from scratch.
+
+    python benchmarks/grocery.py --data grocery.parquet --init deit_tiny_patch16_224_in1k.safetensors
+
+Each way is one `vitkit` command in a process of its own, with an empty feature cache for the first: times are from a
+cold start. Nothing is chosen on the validation split, which is what is reported. With --threads 1 beside other work,
+give twice the minutes.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+import torch
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--data", required=True)
+    p.add_argument("--init", required=True)
+    p.add_argument("--minutes", type=float, default=10, help="for fine-tuning, and as many from scratch")
+    p.add_argument("--threads", type=int, default=0, help="of the CPU; 0: all")
+    p.add_argument("--seeds", type=int, default=1, help="of the fine-tuning")
+    p.add_argument("--only", nargs="*", default=["knn", "probe", "finetune", "scratch"])
+    p.add_argument("--set", nargs="*", default=[], help="changes to the fine-tuning recipe")
+    p.add_argument("--out", default="benchmarks/results/grocery.txt")
+    a = p.parse_args()
+    words = shlex.join(["python", "benchmarks/grocery.py", *sys.argv[1:]])
+    threads = a.threads or os.cpu_count()
+    lines = [
+        f"# {words} · {date.today()} · {processor()}, {threads} threads · "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        changes = [word for change in a.set for word in ("--set", change)]
+        tune = ["train", a.data, "--recipe", "finetune", "--init", a.init, "--minutes", f"{a.minutes:g}", *changes]
+        ways = {"knn": ["eval", a.init, a.data, "--split", "val", "--knn"]}
+        ways["probe"] = ["train", a.data, "--recipe", "probe", "--init", a.init, "--out", f"{scratch}/probe"]
+        for seed in range(a.seeds):
+            ways[f"finetune, seed {seed}"] = [*tune, "--seed", str(seed), "--out", f"{scratch}/finetune{seed}"]
+        ways["scratch"] = ["train", a.data, "--model", "vit_tiny_patch16_224", "--minutes", f"{a.minutes:g}",
+                           "--set", "budget.choose=last", "--out", f"{scratch}/scratch"]  # fmt: skip
+        for name, way in ways.items():
+            if name.split(",")[0] not in a.only:
+                continue
+            cache = f"{scratch}/cache-{name}"  # each way starts cold
+            lines.append(measure(name, way, {"VITKIT_CACHE": cache, "OMP_NUM_THREADS": str(threads)}))
+            print(lines[-1], flush=True)
+            Path(a.out).parent.mkdir(parents=True, exist_ok=True)
+            Path(a.out).write_text("\n".join(lines) + "\n")
+
+
+def measure(name: str, words: list[str], environment: dict[str, str]) -> str:
+    began = time.monotonic()
+    command = [sys.executable, "-m", "vitkit", *words, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **environment})
+    found, seconds = json.loads(done.stdout), time.monotonic() - began
+    val = found.get("val", found)
+    low, high = val["top1_interval"]
+    more = f"  {found['epochs']:.1f} epochs" if found.get("epochs") else ""
+    return (
+        f"{name:18} val {val['top1']:.2%}  ({low:.1%} to {high:.1%}, {val['n']} images)  {seconds / 60:.2f} min{more}"
+    )
+
+
+def processor() -> str:
+    with open("/proc/cpuinfo") as file:
+        return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from tyro.conf import Positional
+
+from vitkit.cli.show import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from vitkit.model import ViT
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed and memory, beside other libraries, in one run of interleaved rounds."""
+
+    model: Positional[str]
+    """A model name, or anything that `vitkit predict` takes."""
+    against: str = "timm"
+    """Who else takes part, separated by commas: timm, hf, torchvision, vit-pytorch, tutorial, openvino, onnxruntime."""
+    train: bool = False
+    """Time training steps instead of answers."""
+    batch: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N [N …]")] = (8,)
+    """Images at a time. Several show how the cost grows."""
+    image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="PIXELS [PIXELS …]")] = ()
+    """Sides of square images instead of the model's own. Several show how the cost grows."""
+    rounds: int = 7
+    """How often all take turns."""
+    no_memory: bool = False
+    """Leave out the peak memory, for which every contestant runs in a process of its own."""
+    plot: str | None = None
+    """Draw images/s over batch or image size into this PNG, SVG or PDF file."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> int:
+        from vitkit.bench.sweep import Setting, draw, sweep
+        from vitkit.train.environment import describe_environment
+
+        names = [name.strip() for name in self.against.split(",") if name.strip()]
+        settings = [Setting(b, s) for s in (self.image_size or (0,)) for b in self.batch]
+        found = sweep(_model(self.model), settings, names, self.train, self.rounds, not self.no_memory)
+        if self.plot:
+            draw(found.rows, self.plot)
+        if self.json:
+            print_json(
+                {"model": self.model, "rows": found.rows, "missing": found.missing, "machine": describe_environment()}
+            )
+            return 0
+        columns = ["batch", "size", "name", "images/s", "ms", "p95 ms", "×", "of peak", "MiB"]
+        lines = [
+            [r["batch"], r["image_size"], r["name"], f"{r['images_per_s']:,.1f}", f"{r['ms']:,.1f}",
+             f"{r['p95_ms']:,.1f}", f"{r['ratio']:.2f}", f"{r['peak_share']:.0%}",
+             f"{r['memory_mib']:,.0f}" if r["memory_mib"] else ""]
+            for r in found.rows
+        ]  # fmt: skip
+        what = "training steps" if self.train else "answers"
+        print_table(f"{self.model}: {what}, medians of {self.rounds} interleaved rounds", columns, lines)
+        for name, why in found.missing.items():
+            console().print(f"{name} did not take part: {why}", markup=False)
+        return 0
+
+
+def _model(name: str) -> "ViT":
+    from pathlib import Path
+
+    from vitkit.model import create_model
+    from vitkit.model.variants import VARIANTS
+    from vitkit.weights.folder import load_model
+
+    return create_model(name) if name in VARIANTS and not Path(name).exists() else load_model(name)

@@ -1,0 +1,55 @@
+"""`vitkit convert … --to onnx|openvino`: the targets that are graphs for a runtime, not weights in a layout."""
+
+from typing import TYPE_CHECKING
+
+from vitkit.cli.show import print_json, print_table
+
+if TYPE_CHECKING:
+    from vitkit.cli.convert import Convert
+    from vitkit.infer.export import Export
+
+
+def to_runtime(command: "Convert") -> int:
+    from vitkit.infer.export import export
+    from vitkit.weights.folder import load_model
+
+    done = export(
+        load_model(command.source, **command.options()),
+        command.out,
+        command.to,
+        int8=command.int8,
+        calibrate=command.calibrate,
+        sizes=_sizes(command.sizes),
+        dynamic_size=command.dynamic_size,
+        with_preprocessing=command.with_preprocessing,
+        label=command.label,
+        data_dir=command.data_dir,
+    )
+    if command.json:
+        print_json(done.to_dict())
+    else:
+        _show(done, command.source)
+    return 0
+
+
+def _sizes(words: tuple[str, ...]) -> tuple[int, ...]:
+    """224 288, or 224,288."""
+    from vitkit.errors import ConfigError
+
+    numbers = [number for word in words for number in word.split(",") if number]
+    if not all(number.isdecimal() and int(number) for number in numbers):
+        raise ConfigError(f"--sizes {' '.join(words)}: expected image sizes in pixels, such as 224,288")
+    return tuple(int(number) for number in numbers)
+
+
+def _show(done: "Export", source: str) -> None:
+    print_table(
+        f"{source} → {done.folder}, run in {done.to} beside the torch model",
+        ["file", "images", "max logit difference", "top-1 agrees", "top-1 before", "after", "MB", "× torch, 1 image"],
+        [
+            [name, f"{p.n} ({p.images})", f"{p.max_logit_difference:.1e}", f"{p.agreement:.2%}",
+             *("" if top is None else f"{top:.2%}" for top in (p.top1_before, p.top1_after)),
+             f"{p.size / 1e6:.2f}", f"{p.speedup:.2f}"]
+            for name, p in done.files.items()
+        ],
+    )  # fmt: skip

@@ -1,0 +1,58 @@
+from dataclasses import dataclass
+from typing import Any
+
+from tyro.conf import Positional
+
+from vitkit.cli.show import console, print_json, tracked
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Write the features of every image: what the model's classifier looks at, one vector each."""
+
+    model: Positional[str]
+    """A model folder, run folder or foreign checkpoint."""
+    data: Positional[str]
+    """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
+    out: str
+    """The file to write: .npz or .parquet."""
+    split: str | None = None
+    """Only train, val or test; by default all of them."""
+    batch: int = 64
+    """Images at a time."""
+    label: str = "label"
+    """The column of the class, in a CSV or parquet file."""
+    data_dir: str | None = None
+    """Where named data sets lie; $VITKIT_DATA by default."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> int:
+        from vitkit.data.source import open_data
+        from vitkit.errors import UnknownNameError
+        from vitkit.features import cached_features, preprocess_of
+        from vitkit.features.table import Table, writer
+        from vitkit.weights.folder import load_model
+
+        write = writer(self.out)  # a wrong ending shows before the work, not after it
+        model = load_model(self.model)
+        data = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0)
+        if self.split and self.split not in data.splits:
+            raise UnknownNameError(f"split of {data.name}", self.split, data.splits)
+        preprocess = preprocess_of(model, self.model)
+        parts, skipped = [], list[str]()
+        for name in [self.split] if self.split else data.splits:
+            with tracked(f"embedding {name}", quiet=self.json) as progress:
+                found = cached_features(model, data.splits[name], preprocess, batch=self.batch, progress=progress)
+            parts.append(Table.of(found, data, name))
+            skipped += found.skipped
+        table = Table.join(parts)
+        write(table)
+        answer: dict[str, Any] = {"out": self.out, "images": len(table), "features": table.features.shape[1]}
+        if self.json:
+            print_json({**answer, "skipped": skipped})
+            return 0
+        console().print(f"{answer['images']:,} images, {answer['features']} features each: {self.out}", markup=False)
+        for line in skipped:
+            console(stderr=True).print(f"left out: {line}", markup=False)
+        return 0

@@ -1,0 +1,37 @@
+"""Help that people can read: what an argument takes is one word, and a default is told only where it says something."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from tyro.conf import Positional, arg
+
+_POSITIONAL = get_args(Positional[str])[1]  # these are called by their field's name
+
+
+@cache
+def readable(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same dataclass, with the words of its help chosen for every field that does not choose them itself."""
+    for name, kind in get_type_hints(command, include_extras=True).items():
+        field = command.__dataclass_fields__[name]  # type: ignore[attr-defined]  # commands are dataclasses
+        bare, *chosen = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+        several = get_origin(bare) is tuple
+        if _POSITIONAL in chosen:
+            metavar = f"{name.upper()} …" if several else None
+        else:
+            metavar = None if bare is bool else _word(name, bare)
+        goes_without_saying = several or field.default is None or field.default is False
+        hint = "" if goes_without_saying else None
+        # tyro heeds what stands last: the field's own choice
+        command.__annotations__[name] = Annotated[bare, arg(metavar=metavar, help_behavior_hint=hint), *chosen]
+    return command
+
+
+def _word(name: str, kind: Any) -> str:
+    """N for a number; else what the argument's name ends with: DIR of --data-dir."""
+    kinds = [k for k in get_args(kind) or (kind,) if k not in (type(None), ...)]
+    if all(k in (int, float) for k in kinds):
+        return "N …" if get_origin(kind) is tuple else "N"
+    if any(k in (int, float) for k in kinds):
+        return "N [N]"
+    return name.split("_")[-1].upper()

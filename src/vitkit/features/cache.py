@@ -1,0 +1,101 @@
+"""Features on disk, by what they are made of: another call with the same weights and images takes them from there.
+
+A file's name is the hash of everything that decides its content: the weights below the classifier, the architecture,
+the preprocessing and the images in their order. Labels and file names are not part of it. The file names the hash of
+its own tensors; what does not verify is made anew.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from vitkit.data.fingerprint import stamp_all
+from vitkit.data.preprocess import Preprocess
+from vitkit.data.source import Progress, Split, cache_folder
+from vitkit.features.extract import Features, extract
+from vitkit.files import write_atomic
+from vitkit.model import ViT
+
+LIMIT = 4 * 2**30  # bytes of features that are kept; the ones longest unused go first
+_ABOVE = ("head.", "head_dist.", "pre_logits.")  # what features do not pass through
+
+
+def cached_features(
+    model: ViT, split: Split, preprocess: Preprocess, *, batch: int = 64, progress: Progress | None = None
+) -> Features:
+    """The features of a split, from the cache or into it."""
+    path = feature_folder() / f"{feature_key(model, split, preprocess)}.safetensors"
+    if found := _read(path):
+        path.touch()
+        return found
+    made = extract(model, split, preprocess, batch=batch, progress=progress)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, made)
+    _prune(path.parent, keep=path)
+    return made
+
+
+def feature_folder() -> Path:
+    """$VITKIT_CACHE/features, or in the user's cache."""
+    chosen = os.environ.get("VITKIT_CACHE")
+    return (Path(chosen).expanduser() if chosen else cache_folder()) / "features"
+
+
+def feature_key(model: ViT, split: Split, preprocess: Preprocess) -> str:
+    total = hashlib.sha256(b"vitkit features 1\n")
+    config = model.config.replace(num_classes=0, head_hidden=0).to_dict()
+    total.update(json.dumps([config, preprocess.to_dict()], sort_keys=True).encode())
+    total.update(hash_weights(model, without=_ABOVE).encode())
+    total.update((split.stamps if split.stamps is not None else stamp_all(split.images)).tobytes())
+    return total.hexdigest()
+
+
+def hash_weights(model: ViT, without: tuple[str, ...] = ()) -> str:
+    """SHA-256 of the tensors by name, without those whose names begin so."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if not name.startswith(without):
+            total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def _write(path: Path, features: Features) -> None:
+    tensors = {"values": features.values, "kept": features.kept}
+    texts = {"sha256": _digest(features.values, features.kept), "skipped": json.dumps(list(features.skipped))}
+    write_atomic(path, save(tensors, metadata=texts))
+
+
+def _read(path: Path) -> Features | None:
+    """None where there is no such file, or not a whole one."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            texts = file.metadata() or {}
+            values, kept = (np.asarray(file.get_tensor(name)) for name in ("values", "kept"))
+    except (OSError, SafetensorError):
+        return None
+    if texts.get("sha256") != _digest(values, kept):
+        return None
+    return Features(values, kept, tuple(json.loads(texts["skipped"])))
+
+
+def _digest(values: np.ndarray, kept: np.ndarray) -> str:
+    total = hashlib.sha256(np.ascontiguousarray(values).tobytes())
+    total.update(np.ascontiguousarray(kept).tobytes())
+    return total.hexdigest()
+
+
+def _prune(folder: Path, keep: Path) -> None:
+    files = sorted((p for p in folder.glob("*.safetensors") if p != keep), key=lambda p: p.stat().st_mtime)
+    total = sum(p.stat().st_size for p in (*files, keep))
+    for path in files:
+        if total <= LIMIT:
+            break
+        total -= path.stat().st_size
+        path.unlink(missing_ok=True)

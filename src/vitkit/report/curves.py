@@ -1,0 +1,62 @@
+"""Learning curves: of one run training beside validation, of several the runs beside each other."""
+
+from collections.abc import Callable, Sequence
+
+from vitkit.report.page import text
+from vitkit.report.run import Run
+from vitkit.report.svg import SMOOTHING, Line, chart
+
+# title, what is recorded, whether it is noisy, the factor to the unit shown
+PANELS = (
+    ("training loss", "loss", True, 1),
+    ("validation loss", "val_loss", False, 1),
+    ("training accuracy, %", "accuracy", True, 100),
+    ("validation accuracy, %", "val_top1", False, 100),
+    ("learning rate", "lr", False, 1),
+    ("images per second", "images_per_s", True, 1),
+)
+
+SLIDER = (
+    "<label class='slider'>smoothing <input type='range' min='0' max='30' step='1' "
+    f"value='{round(100 * SMOOTHING)}'> <output>{round(100 * SMOOTHING)} %</output></label>\n"
+)
+
+
+def curves(run: Run) -> str:
+    def pair(key: str, val_key: str, factor: float = 1) -> list[Line]:
+        return [
+            Line("training", _scaled(run, key, factor), 0, smooth=True),
+            Line("validation", _scaled(run, val_key, factor), 1, dots=len(run.rows(val_key)) <= 60),
+        ]
+
+    charts = [
+        chart("loss", pair("loss", "val_loss")),
+        chart("accuracy, %", pair("accuracy", "val_top1", 100)),
+        chart("learning rate", [Line("", run.rows("lr"))], from_zero=True),
+        chart("images per second", [Line("", run.rows("images_per_s"), smooth=True)], from_zero=True),
+    ]
+    return (
+        SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n" + text(_how_to_read(run.recipe.loss.label_smoothing))
+    )
+
+
+def overlaid(runs: Sequence[Run], letter: Callable[[int], str]) -> str:
+    """Each run has its letter, colour and dashes, the same in every panel."""
+    charts = [
+        chart(title, [Line(letter(i), _scaled(run, key, factor), i, smooth) for i, run in enumerate(runs)],
+              from_zero=key in ("lr", "images_per_s"))
+        for title, key, smooth, factor in PANELS
+    ]  # fmt: skip
+    return SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n"
+
+
+def _scaled(run: Run, key: str, factor: float) -> list[tuple[float, float]]:
+    return [(x, factor * y) for x, y in run.rows(key)]
+
+
+def _how_to_read(smoothing: float) -> str:
+    why = "augmented images" + (f" and labels smoothed by {smoothing:g}" if smoothing else "")
+    return (
+        f"Training is measured on {why}, on weights that change meanwhile; validation on plain images and labels: the "
+        "two need not meet. Point at a curve, or focus it and use ← and →, to read values."
+    )

@@ -1,0 +1,56 @@
+"""The first batch of a run, as the model saw it: a function of the recipe and the data, so it can be made again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitkit.data.draws import Picks
+from vitkit.data.feed import FromFiles, InMemory, Store, fits_memory, make_store
+from vitkit.data.loader import Plan
+from vitkit.data.mix import mix
+from vitkit.data.preprocess import Preprocess
+from vitkit.data.source import Split
+from vitkit.model.config import Pair
+from vitkit.train import Recipe
+from vitkit.train.schedule import image_size
+from vitkit.train.setup import batch_size, class_weights
+
+
+@dataclass(frozen=True)
+class FirstBatch:
+    pixels: np.ndarray  # (B, H, W, C) uint8, mixed; rounded to 8 bits, to be looked at
+    shares: np.ndarray  # (B, K): how much of each class is in an image
+    index: np.ndarray  # (B,) into the training split
+
+
+def first_batch(recipe: Recipe, train: Split, classes: int, preprocess: Preprocess, patch: Pair) -> FirstBatch:
+    """Step 0. `train` holds the images that can be read, `preprocess` is the run's."""
+    weights = class_weights(train.labels, classes).double().numpy()[train.labels] if recipe.balanced_sampling else None
+    plan = Plan(len(train), batch_size(recipe, len(train), 1), recipe.seed, recipe.augment.repeats, weights)
+    picks = plan.at(0)
+    pixels = _store(recipe, train, preprocess, picks).fetch(
+        picks, image_size(0.0, recipe.schedule, preprocess.size, patch)
+    )
+    labels = torch.nn.functional.one_hot(torch.from_numpy(train.labels[picks.index]), classes).float()
+    images, shares = mix(preprocess.normalize(pixels), labels, picks, recipe.augment)
+    shown = preprocess.denormalize(images).permute(0, 2, 3, 1).numpy()
+    return FirstBatch(shown, shares.numpy(), picks.index)
+
+
+def _store(recipe: Recipe, train: Split, preprocess: Preprocess, picks: Picks) -> Store:
+    """As training holds the images, with no more of them decoded than the batch needs."""
+    rows = np.unique(picks.index)
+    if fits_memory(train, preprocess):
+        store, _, _ = make_store(train.subset(rows), preprocess, recipe.augment, limit=0.0)
+        if isinstance(store, InMemory):
+            return InMemory(_spread(store.pixels, rows, len(train)), recipe.augment)
+    return FromFiles(train, preprocess, recipe.augment)
+
+
+def _spread(pixels: Tensor, rows: np.ndarray, count: int) -> Tensor:
+    """Each at its place among all. Memory that nobody writes to costs nothing."""
+    whole = torch.zeros(count, *pixels.shape[1:], dtype=pixels.dtype)
+    whole[torch.from_numpy(rows)] = pixels
+    return whole

@@ -1,0 +1,191 @@
+// The page: what was chosen, and who has to hear of it.
+
+import * as api from "./api.js";
+import { byId, make } from "./dom.js";
+import { Pane } from "./pane.js";
+
+const REMEMBERED = 12; // pictures
+const BY_CLASS = "attribution"; // what a click on a class shows
+
+const chosen = { method: "attention", layer: 1, head: -1, spot: null, label: null, opacity: 0.7 };
+let models = [], panes = [], pictures = [], current = null;
+
+const settings = () => ({ ...chosen, byClass: document.querySelector(`[value="${chosen.method}"]`).dataset.byClass !== undefined });
+
+function complain(error) {
+  const line = byId("error");
+  line.hidden = !error;
+  line.textContent = error ? error.message : "";
+  if (error && error.status === undefined) console.error(error);
+}
+
+async function take(blob, name) {
+  complain(null);
+  document.body.classList.add("busy");
+  const picture = { blob, name, answers: new Map(), url: URL.createObjectURL(blob) };
+  picture.bitmap = await createImageBitmap(blob).catch(() => null);
+  await open(picture);
+}
+
+async function open(picture) {
+  current = picture;
+  chosen.spot = null;
+  document.body.classList.add("busy");
+  for (const pane of panes) Object.assign(pane.stage, { patch: null, kept: false });
+  try {
+    await Promise.all(panes.map((pane) => pane.ask(picture)));
+    if (current !== picture) return;
+    complain(null);
+    chosen.label = panes[0].answer.predictions[0].label;
+    byId("result").hidden = false;
+    remember(picture);
+    setRanges();
+    await refresh();
+  } catch (error) {
+    if (current === picture) complain(error);
+  } finally {
+    if (current === picture) document.body.classList.remove("busy");
+    document.body.dataset.answers = Number(document.body.dataset.answers ?? 0) + 1;
+  }
+}
+
+function remember(picture) {
+  pictures = [picture, ...pictures.filter((one) => one !== picture)];
+  for (const old of pictures.splice(REMEMBERED)) URL.revokeObjectURL(old.url);
+  byId("history-part").hidden = pictures.length < 2;
+  byId("history").replaceChildren(...pictures.slice(1).map((one) => thumbnail(one.bitmap ? one.url : "", one.name, () => open(one))));
+}
+
+function thumbnail(url, name, onClick) {
+  const inside = url ? make("img", { src: url, alt: name }) : make("span", { textContent: name.slice(0, 8) });
+  const button = make("button", { type: "button", title: name, className: "thumbnail" }, inside);
+  button.addEventListener("click", onClick);
+  return button;
+}
+
+function setRanges() {
+  const data = panes[0].answer?.data;
+  byId("controls").hidden = !data;
+  if (!data) return;
+  byId("layer").max = data.layers;
+  byId("head").max = data.heads;
+  chosen.head = Math.min(chosen.head, data.heads - 1);
+  byId("layer").value = 1 + Math.round(chosen.layer * (data.layers - 1));
+  byId("head").value = chosen.head + 1;
+}
+
+async function refresh() {
+  byId("layer-value").textContent = `${byId("layer").value} / ${byId("layer").max}`;
+  byId("head-value").textContent = chosen.head < 0 ? "mean" : `${chosen.head + 1} / ${byId("head").max}`;
+  byId("opacity-value").textContent = `${Math.round(100 * chosen.opacity)} %`;
+  byId("layer").disabled = !["attention", "rollout"].includes(chosen.method);
+  byId("head").disabled = chosen.method !== "attention";
+  document.querySelector(`[name="method"][value="${chosen.method}"]`).checked = true;
+  await Promise.all(panes.map((pane) => pane.show(settings())));
+}
+
+// A patch of one model's grid is a place in the picture: the other model shows its own patch there.
+function onPatch(patch, from) {
+  const [rows, columns] = from.answer.data.grid;
+  chosen.spot = patch && { x: (patch.column + 0.5) / columns, y: (patch.row + 0.5) / rows };
+  for (const pane of panes) if (pane !== from) Object.assign(pane.stage, { kept: Boolean(patch?.kept), patch: chosen.spot && pane.answer?.data ? pane.patchAt(chosen.spot) : null });
+  refresh();
+}
+
+function onChoose(layer, head) {
+  byId("layer").value = layer + 1;
+  byId("head").value = head + 1;
+  readSliders();
+}
+
+function readSliders() {
+  const layers = Number(byId("layer").max);
+  chosen.layer = layers > 1 ? (Number(byId("layer").value) - 1) / (layers - 1) : 1;
+  chosen.head = Number(byId("head").value) - 1;
+  chosen.opacity = Number(byId("opacity").value) / 100;
+  refresh();
+}
+
+function onClass(label) {
+  chosen.label = label;
+  if (!settings().byClass) chosen.method = BY_CLASS;
+  refresh();
+}
+
+function setPanes() {
+  const names = [byId("model").value, byId("compare").value].filter((name, i, all) => name && all.indexOf(name) === i);
+  panes = names.map((name) => new Pane(models.find((model) => model.name === name), { onPatch, onChoose, onClass, onError: complain }));
+  byId("panes").replaceChildren(...panes.map((pane) => pane.element));
+  byId("panes").classList.toggle("two", panes.length === 2);
+  if (current) open(current);
+}
+
+function listModels() {
+  const options = (first) => [...first, ...models.map(({ name }) => make("option", { value: name, textContent: name }))];
+  byId("model").replaceChildren(...options([]));
+  byId("compare").replaceChildren(...options([make("option", { value: "", textContent: "none" })]));
+  byId("compare-label").hidden = models.length < 2;
+}
+
+async function listSamples() {
+  const found = await api.samples();
+  const buttons = await Promise.all(found.map(async ({ name, address }) => {
+    const blob = await api.blob(address);
+    return thumbnail(URL.createObjectURL(blob), name, () => take(blob, name));
+  }));
+  byId("samples").replaceChildren(...buttons);
+}
+
+function askForToken() {
+  const dialog = byId("token-dialog");
+  dialog.showModal();
+  dialog.addEventListener("close", () => { api.setToken(byId("token").value); start(); }, { once: true });
+}
+
+async function start() {
+  try {
+    models = await api.models();
+    listModels();
+    setPanes();
+    await listSamples();
+    document.body.dataset.ready = "yes";
+  } catch (error) {
+    if (error.status === 401) askForToken();
+    else complain(error);
+  }
+}
+
+function takeFirst(files) {
+  const file = [...(files ?? [])][0];
+  if (file) take(file, file.name || "pasted");
+}
+
+byId("file").addEventListener("change", (event) => { takeFirst(event.target.files); event.target.value = ""; });
+document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("over"); });
+document.addEventListener("dragleave", (event) => event.relatedTarget ?? document.body.classList.remove("over"));
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("over");
+  takeFirst(event.dataTransfer.files);
+});
+document.addEventListener("paste", (event) => takeFirst(event.clipboardData.files));
+document.addEventListener("keydown", (event) => {
+  const slider = { "[": ["layer", -1], "]": ["layer", 1], ",": ["head", -1], ".": ["head", 1] }[event.key];
+  if (!slider || event.target.matches("select, input[type=password]") || byId("result").hidden) return;
+  byId(slider[0]).value = Number(byId(slider[0]).value) + slider[1];
+  readSliders();
+});
+for (const id of ["layer", "head", "opacity"]) byId(id).addEventListener("input", readSliders);
+byId("methods").addEventListener("change", (event) => { chosen.method = event.target.value; refresh(); });
+byId("model").addEventListener("change", setPanes);
+byId("compare").addEventListener("change", setPanes);
+byId("card").addEventListener("click", async () => {
+  try {
+    byId("card-text").textContent = await api.card(byId("model").value);
+    byId("card-dialog").showModal();
+  } catch (error) {
+    complain(error);
+  }
+});
+
+start();

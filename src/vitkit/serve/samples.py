@@ -1,0 +1,65 @@
+"""Images to try the page with: the operator's own, digits for a model of such, else photographs that are at hand."""
+
+import io
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vitkit.data.decode import SUFFIXES
+from vitkit.data.preprocess import Preprocess
+from vitkit.errors import DataError
+from vitkit.infer.samples import photographs
+from vitkit.serve.decoders import check_format
+from vitkit.serve.refusal import Refusal
+
+MOST = 12
+_LARGEST = 8 * 2**20
+_TYPES = {b"\xff\xd8": "image/jpeg", b"\x89P": "image/png", b"RI": "image/webp", b"GI": "image/gif", b"BM": "image/bmp"}
+
+
+def find_samples(folder: str | None, preprocess: Iterable[Preprocess]) -> dict[str, bytes]:
+    """Name → file. Read once, at the start: no client names a path."""
+    if folder is not None:
+        found = _read(sorted(p for p in Path(folder).glob("*") if p.suffix.lower() in SUFFIXES))
+        if not found:
+            raise DataError(f"{folder}: no images that a browser can show, for samples")
+        return found
+    if all(p.channels == 1 and max(p.size) <= 32 for p in preprocess) and find_spec("sklearn"):
+        return _digits()
+    return _read(photographs())
+
+
+def content_type(content: bytes) -> str:
+    return _TYPES.get(content[:2], "application/octet-stream")
+
+
+def _read(paths: Iterable[Path]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for path in paths:
+        if len(found) == MOST or not path.is_file() or path.stat().st_size > _LARGEST:
+            continue
+        content = path.read_bytes()
+        try:
+            check_format(content)
+        except Refusal:
+            continue
+        if content[:2] in _TYPES:
+            found[path.stem] = content
+    return found
+
+
+def _digits(count: int = 6) -> dict[str, bytes]:
+    """Handwritten ones of scikit-learn's set, from its last part, which `vitkit train digits` keeps for the test."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    found = {}
+    for i in range(count):
+        pixels = np.rint(data.images[-1 - 7 * i] * (255 / 16)).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG")
+        found[f"{data.target[-1 - 7 * i]} ({i + 1})"] = file.getvalue()
+    return found

@@ -1,0 +1,427 @@
+"""How others name the tensors of a ViT: one table per layout, from their names to ours and back.
+
+A row is (ours, theirs, how). Ours are timm's names. `{i}` is the number of a block, `{body}` the prefix that Hugging
+Face puts before everything but the classifier. Theirs may be several tensors that are one of ours. `how` names a
+transform of `engine.py`; each can be undone. Of several rows for one of ours, reading takes the first that is whole and
+writing the first whose `only` fits the model. Add a layout by adding a table: nothing else knows its names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    ours: str
+    theirs: tuple[str, ...]
+    how: str = "same"
+    only: str = ""  # plain or gated: for such MLPs; reading: an older or other form, never written
+
+
+@dataclass(frozen=True)
+class Layout:
+    name: str
+    what: str  # for people
+    rows: tuple[Row, ...]
+    # Other spellings of the same names, undone before the rows are tried: (pattern, replacement)
+    spellings: tuple[tuple[str, str], ...] = ()
+    # Tensors that a classifier has no use for: (pattern, why)
+    drops: tuple[tuple[str, str], ...] = ()
+    # Ours that its models with a norm before the blocks have no tensor for, being zero: (pattern, why)
+    zeros: tuple[tuple[str, str], ...] = ()
+    # What the code of this layout does and its tensors do not show
+    config: Mapping[str, Any] = field(default_factory=dict)
+    # Preprocessing where no file beside the weights tells it
+    preprocess: Mapping[str, Any] = field(default_factory=dict)
+    # Which of their tensors shows the number of heads, and on which axis
+    heads_axis: tuple[str, int] | None = None
+    body: str = ""  # the prefix of everything but the classifier, where there is one
+    # The config values that it can hold, where not any: values, types or ranges; None: it is only read
+    holds: Mapping[str, tuple[Any, ...]] | None = None
+    # What of `equivalent.py` brings a model into the form that it can hold
+    rewrites: tuple[str, ...] = ("fixed positions as a table", "a class row of zeros")
+
+
+def row(ours: str, *theirs: str, how: str = "same", only: str = "") -> tuple[Row, ...]:
+    return (Row(ours, theirs, how, only),)
+
+
+def pair(ours: str, *theirs: str, how: str = "same", only: str = "") -> tuple[Row, ...]:
+    """Weight and bias of a linear layer or a norm."""
+    return tuple(Row(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs), how, only) for p in ("weight", "bias"))
+
+
+def dense(ours: str, *theirs: str, how: str = "kernel", bias: str = "same") -> tuple[Row, ...]:
+    """A linear layer of flax."""
+    return (
+        Row(f"{ours}.weight", tuple(f"{t}/kernel" for t in theirs), how),
+        Row(f"{ours}.bias", tuple(f"{t}/bias" for t in theirs), bias),
+    )
+
+
+def scale(ours: str, theirs: str) -> tuple[Row, ...]:
+    """A norm of flax."""
+    return Row(f"{ours}.weight", (f"{theirs}/scale",)), Row(f"{ours}.bias", (f"{theirs}/bias",))
+
+
+IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop_fraction=0.875, interpolation="bicubic")
+HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+CLIP = dict(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711), crop_fraction=1.0)
+GELU = dict(mlp="gelu", norm_eps=1e-6)
+
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "stem": ((),), "class_token": (True,), "distillation": (False,), "registers": (0,), "position": ("learned",),
+    "pre_norm": (False,), "qk_norm": (False,), "layer_scale": (None,), "pooling": ("cls",), "final_norm": ("tokens",),
+    "head_hidden": (0,), "mlp": ("gelu",),
+}  # fmt: skip
+
+_OWN_BLOCK = (
+    *pair("blocks.{i}.norm1", "blocks.{i}.norm1"),
+    *pair("blocks.{i}.attn.qkv", "blocks.{i}.attn.qkv"),
+    *pair("blocks.{i}.attn.q_norm", "blocks.{i}.attn.q_norm"),
+    *pair("blocks.{i}.attn.k_norm", "blocks.{i}.attn.k_norm"),
+    *pair("blocks.{i}.attn.proj", "blocks.{i}.attn.proj"),
+    *row("blocks.{i}.ls1.gamma", "blocks.{i}.ls1.gamma"),
+    *pair("blocks.{i}.norm2", "blocks.{i}.norm2"),
+    *row("blocks.{i}.ls2.gamma", "blocks.{i}.ls2.gamma"),
+)
+_OWN_MLP = (
+    *pair("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc1"),
+    *pair("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.fc2"),
+)
+
+TIMM = Layout(
+    "timm",
+    "timm; DeiT, also distilled, MAE, DINO and plain DINOv2 share its names, and so does vitkit",
+    (
+        *row("cls_token", "cls_token"),
+        *row("dist_token", "dist_token"),
+        *row("reg_token", "reg_token"),
+        *row("pos_embed", "pos_embed"),
+        *pair("patch_embed.proj", "patch_embed.proj"),
+        *pair("norm_pre", "norm_pre"),
+        *_OWN_BLOCK,
+        *_OWN_MLP,
+        *pair("norm", "norm"),
+        *row("attn_pool.latent", "attn_pool.latent"),
+        *(r for part in ("q", "kv", "proj", "norm", "mlp.fc1", "mlp.fc2")
+          for r in pair(f"attn_pool.{part}", f"attn_pool.{part}")),
+        *pair("fc_norm", "fc_norm"),
+        *pair("pre_logits.fc", "pre_logits.fc"),
+        *pair("head", "head"),
+        *pair("head_dist", "head_dist"),
+    ),
+    spellings=((r"\.gamma_(\d)$", r".ls\1.gamma"),),  # DeiT III
+    drops=(
+        (r"^mask_token$|^decoder_", "masked pre-training, MAE's decoder"),
+        (r"^head\.(mlp|last_layer)\.", "the projection head of DINO's pre-training"),
+    ),
+    config=GELU,
+    preprocess=IMAGENET,
+    holds={"stem": ((),), "position": ("learned", "none"), "pooling": ("cls", "mean", "mean_all", "attention"),
+           "head_hidden": (0,), "norm_eps": (1e-6, 1e-5)},
+    zeros=((r"^patch_embed\.proj\.bias$", "before a norm timm gives it none"),),
+    rewrites=("fixed positions as a table", "the class row in the token", "the patch bias in the positions"),
+)  # fmt: skip
+
+DINOV2 = Layout(
+    "dinov2",
+    "DINOv2 as published by its authors",
+    (
+        *row("cls_token", "cls_token"),
+        *row("reg_token", "register_tokens"),
+        *row("pos_embed", "pos_embed"),
+        *pair("patch_embed.proj", "patch_embed.proj"),
+        *_OWN_BLOCK,
+        *pair("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.w12", only="gated"),
+        *pair("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.w3", only="gated"),
+        *_OWN_MLP,
+        *pair("norm", "norm"),
+    ),
+    spellings=((r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),),  # blocks wrapped in chunks while training
+    drops=((r"^mask_token$", "masked pre-training"),
+           (r"^(dino_head|ibot_head)\.", "the heads of DINOv2's pre-training")),
+    config=GELU,
+    preprocess=IMAGENET,
+    holds={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": ("gelu", "swiglu"), "num_classes": (0,),
+           "norm_eps": (1e-6,)},
+)  # fmt: skip
+
+_HF_EMBED = (
+    *row("cls_token", "{body}embeddings.cls_token"),
+    *row("pos_embed", "{body}embeddings.position_embeddings"),
+    *pair("patch_embed.proj", "{body}embeddings.patch_embeddings.projection"),
+)
+_L = "{body}encoder.layer.{i}."
+_HF_VIT = (
+    *_HF_EMBED,
+    *pair("blocks.{i}.norm1", _L + "layernorm_before"),
+    *pair("blocks.{i}.attn.qkv", *(_L + f"attention.attention.{p}" for p in ("query", "key", "value")), how="stack"),
+    *pair("blocks.{i}.attn.proj", _L + "attention.output.dense"),
+    *pair("blocks.{i}.norm2", _L + "layernorm_after"),
+    *pair("blocks.{i}.mlp.fc1", _L + "intermediate.dense"),
+    *pair("blocks.{i}.mlp.fc2", _L + "output.dense"),
+    *pair("norm", "{body}layernorm"),
+)
+# transformers 5 names its modules in one way and its files in another
+_HF_SPELLINGS = (
+    (r"^(vit|deit|dinov2|dinov2_with_registers)\.", ""),
+    (r"\.attention\.q_proj\.", ".attention.attention.query."),
+    (r"\.attention\.k_proj\.", ".attention.attention.key."),
+    (r"\.attention\.v_proj\.", ".attention.attention.value."),
+    (r"\.attention\.o_proj\.", ".attention.output.dense."),
+)
+_HF_VIT_SPELLINGS = (
+    *_HF_SPELLINGS,
+    (r"^layers\.", "encoder.layer."),
+    (r"^(encoder\.layer\.\d+)\.mlp\.fc1\.", r"\1.intermediate.dense."),
+    (r"^(encoder\.layer\.\d+)\.mlp\.fc2\.", r"\1.output.dense."),
+)
+_HF_DROPS = (
+    (r"^pooler\.", "ViTModel's pooler: a classifier goes without"),
+    (r"mask_token$|^decoder\.", "masked pre-training"),
+)
+_HF_ACTS = ("gelu", "gelu_tanh", "quick_gelu")
+
+HF_VIT = Layout(
+    "hf-vit",
+    "transformers: ViTForImageClassification, ViTModel, ViTMAE",
+    (*_HF_VIT, *pair("head", "classifier")),
+    spellings=_HF_VIT_SPELLINGS,
+    drops=_HF_DROPS,
+    config=dict(mlp="gelu", norm_eps=1e-12),
+    preprocess={**HALF, "fit": "squash", "crop_fraction": 1.0, "interpolation": "bilinear"},
+    body="vit.",
+    holds={**PLAIN, "mlp": _HF_ACTS},
+)
+HF_DEIT = Layout(
+    "hf-deit",
+    "transformers: DeiTForImageClassificationWithTeacher",
+    (
+        *_HF_VIT,
+        *row("dist_token", "{body}embeddings.distillation_token"),
+        *pair("head", "cls_classifier"),
+        *pair("head_dist", "distillation_classifier"),
+    ),
+    spellings=_HF_VIT_SPELLINGS,
+    drops=_HF_DROPS,
+    config=dict(mlp="gelu", norm_eps=1e-12),
+    preprocess=IMAGENET,
+    body="deit.",
+    holds={**PLAIN, "distillation": (True,), "mlp": _HF_ACTS},
+)
+HF_DINOV2 = Layout(
+    "hf-dinov2",
+    "transformers: Dinov2Model, Dinov2ForImageClassification",
+    (
+        *_HF_EMBED,
+        *pair("blocks.{i}.norm1", _L + "norm1"),
+        *pair("blocks.{i}.attn.qkv", *(_L + f"attention.attention.{p}" for p in ("query", "key", "value")),
+              how="stack"),
+        *pair("blocks.{i}.attn.proj", _L + "attention.output.dense"),
+        *row("blocks.{i}.ls1.gamma", _L + "layer_scale1.lambda1"),
+        *pair("blocks.{i}.norm2", _L + "norm2"),
+        *pair("blocks.{i}.mlp.fc1", _L + "mlp.fc1", only="plain"),
+        *pair("blocks.{i}.mlp.fc2", _L + "mlp.fc2", only="plain"),
+        *pair("blocks.{i}.mlp.fc1", _L + "mlp.weights_in", only="gated"),
+        *pair("blocks.{i}.mlp.fc2", _L + "mlp.weights_out", only="gated"),
+        *pair("blocks.{i}.mlp.fc1", _L + "mlp.gate_proj", _L + "mlp.up_proj", how="stack", only="reading"),
+        *pair("blocks.{i}.mlp.fc2", _L + "mlp.down_proj", only="reading"),
+        *row("blocks.{i}.ls2.gamma", _L + "layer_scale2.lambda1"),
+        *pair("norm", "{body}layernorm"),
+        *pair("head", "classifier"),
+    ),
+    spellings=_HF_SPELLINGS,
+    drops=_HF_DROPS,
+    config=GELU,
+    preprocess=IMAGENET,
+    body="dinov2.",
+    holds={**PLAIN, "layer_scale": (float,), "pooling": ("cls", "cls_mean"), "mlp": (*_HF_ACTS, "swiglu")},
+    rewrites=("fixed positions as a table", "a class row of zeros", "a classifier of token and mean"),
+)  # fmt: skip
+
+HF_DINOV2_REGISTERS = replace(
+    HF_DINOV2,
+    name="hf-dinov2-registers",
+    what="transformers: Dinov2WithRegistersModel, Dinov2WithRegistersForImageClassification",
+    rows=(*HF_DINOV2.rows, *row("reg_token", "{body}embeddings.register_tokens")),
+    body="dinov2_with_registers.",
+    holds={**(HF_DINOV2.holds or {}), "registers": (range(1, 1 << 30),)},
+)
+
+_D = "layer.{i}."
+HF_DINOV3 = Layout(
+    "hf-dinov3",
+    "transformers: DINOv3ViTModel",
+    (
+        *row("cls_token", "embeddings.cls_token"),
+        *row("reg_token", "embeddings.register_tokens"),
+        *pair("patch_embed.proj", "embeddings.patch_embeddings"),
+        *pair("blocks.{i}.norm1", _D + "norm1"),
+        *pair("blocks.{i}.attn.qkv", *(_D + f"attention.{p}_proj" for p in "qkv"), how="stack"),
+        *row("blocks.{i}.attn.qkv.bias", _D + "attention.q_proj.bias", _D + "attention.v_proj.bias",
+             how="stack around zero", only="reading"),  # as published: keys without a bias
+        *pair("blocks.{i}.attn.proj", _D + "attention.o_proj"),
+        *row("blocks.{i}.ls1.gamma", _D + "layer_scale1.lambda1"),
+        *pair("blocks.{i}.norm2", _D + "norm2"),
+        *pair("blocks.{i}.mlp.fc1", _D + "mlp.gate_proj", _D + "mlp.up_proj", how="stack", only="gated"),
+        *pair("blocks.{i}.mlp.fc1", _D + "mlp.up_proj", only="plain"),
+        *pair("blocks.{i}.mlp.fc2", _D + "mlp.down_proj"),
+        *row("blocks.{i}.ls2.gamma", _D + "layer_scale2.lambda1"),
+        *pair("norm", "norm"),
+    ),
+    drops=((r"mask_token$", "masked pre-training"),),
+    config=dict(mlp="gelu", norm_eps=1e-5, position="rotary"),
+    preprocess={**IMAGENET, "crop_fraction": 1.0},
+    holds={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": (*_HF_ACTS, "swiglu"), "position": ("rotary",),
+           "num_classes": (0,)},
+    rewrites=("no registers as an empty tensor",),
+)  # fmt: skip
+
+_T = "encoder.layers.encoder_layer_{i}."
+TORCHVISION = Layout(
+    "torchvision",
+    "torchvision: vit_b_16 and the like",
+    (
+        *row("cls_token", "class_token"),
+        *row("pos_embed", "encoder.pos_embedding"),
+        *pair("patch_embed.proj", "conv_proj"),
+        *pair("blocks.{i}.norm1", _T + "ln_1"),
+        *row("blocks.{i}.attn.qkv.weight", _T + "self_attention.in_proj_weight"),
+        *row("blocks.{i}.attn.qkv.bias", _T + "self_attention.in_proj_bias"),
+        *pair("blocks.{i}.attn.proj", _T + "self_attention.out_proj"),
+        *pair("blocks.{i}.norm2", _T + "ln_2"),
+        *pair("blocks.{i}.mlp.fc1", _T + "mlp.0"),
+        *pair("blocks.{i}.mlp.fc2", _T + "mlp.3"),
+        *pair("norm", "encoder.ln"),
+        *pair("pre_logits.fc", "heads.pre_logits"),
+        *pair("head", "heads.head"),
+    ),
+    spellings=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),  # before 0.13
+    config=GELU,
+    preprocess={**IMAGENET, "interpolation": "bilinear"},
+    holds={
+        **PLAIN,
+        "num_classes": (range(1, 1 << 30),),
+        "in_channels": (3,),
+        "qkv_bias": (True,),
+        "head_hidden": (int,),
+        "norm_eps": (1e-6,),
+    },
+)
+
+
+def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[Row, ...]:
+    b = "Transformer/encoderblock_{i}/"
+    qkv = [f"{b}{attention}/{p}" for p in ("query", "key", "value")]
+    return (
+        *row("cls_token", "cls"),
+        *row("pos_embed", position),
+        *dense("patch_embed.proj", "embedding", how="conv"),
+        *scale("blocks.{i}.norm1", b + "LayerNorm_0"),
+        *dense("blocks.{i}.attn.qkv", *qkv, how="heads in", bias="heads bias"),
+        *dense("blocks.{i}.attn.proj", f"{b}{attention}/out", how="heads out"),
+        *scale("blocks.{i}.norm2", b + norm2),
+        *dense("blocks.{i}.mlp.fc1", f"{b}{mlp}/Dense_0"),
+        *dense("blocks.{i}.mlp.fc2", f"{b}{mlp}/Dense_1"),
+        *scale("norm", "Transformer/encoder_norm"),
+        *dense("pre_logits.fc", "pre_logits"),
+        *dense("head", "head"),
+    )
+
+
+_GOOGLE_HOLDS = {**PLAIN, "qkv_bias": (True,), "head_hidden": (int,), "mlp": ("gelu", "gelu_tanh"), "norm_eps": (1e-6,)}
+
+NPZ = Layout(
+    "npz",
+    "Google's .npz: the original ViT and AugReg",
+    _google("MultiHeadDotProductAttention_1", "MlpBlock_3", "LayerNorm_2", "Transformer/posembed_input/pos_embedding"),
+    spellings=((r"^opt/target/", ""),),
+    config=GELU,
+    preprocess={**HALF, "crop_fraction": 0.9},
+    heads_axis=("Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel", 1),
+    holds=_GOOGLE_HOLDS,
+)
+BIG_VISION = Layout(
+    "big_vision",
+    "Google's .npz of big_vision",
+    _google("MultiHeadDotProductAttention_0", "MlpBlock_0", "LayerNorm_1", "pos_embedding"),
+    spellings=((r"^params/(img/)?", ""),),
+    config=GELU,
+    preprocess={**HALF, "crop_fraction": 0.9},
+    heads_axis=("Transformer/encoderblock_0/MultiHeadDotProductAttention_0/query/kernel", 1),
+)
+
+_C = "transformer.resblocks.{i}."
+OPENCLIP = Layout(
+    "openclip",
+    "the vision tower of OpenAI's CLIP and of OpenCLIP",
+    (
+        *row("cls_token", "class_embedding", how="token"),
+        *row("pos_embed", "positional_embedding", how="table"),
+        *row("patch_embed.proj.weight", "conv1.weight"),
+        *pair("norm_pre", "ln_pre"),
+        *pair("blocks.{i}.norm1", _C + "ln_1"),
+        *row("blocks.{i}.attn.qkv.weight", _C + "attn.in_proj_weight"),
+        *row("blocks.{i}.attn.qkv.bias", _C + "attn.in_proj_bias"),
+        *pair("blocks.{i}.attn.proj", _C + "attn.out_proj"),
+        *row("blocks.{i}.ls1.gamma", _C + "ls_1.gamma"),
+        *pair("blocks.{i}.norm2", _C + "ln_2"),
+        *pair("blocks.{i}.mlp.fc1", _C + "mlp.c_fc"),
+        *pair("blocks.{i}.mlp.fc2", _C + "mlp.c_proj"),
+        *row("blocks.{i}.ls2.gamma", _C + "ls_2.gamma"),
+        *pair("norm", "ln_post"),
+        *row("head.weight", "proj", how="kernel"),
+    ),
+    # the text tower has the same names without "visual."
+    spellings=((r"^(?!visual\.)", "text side: "), (r"^visual\.", "")),
+    drops=((r"^text side: ", "CLIP's text tower"),),
+    zeros=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
+    config=dict(mlp="gelu", norm_eps=1e-5),
+    preprocess=CLIP,
+)
+_H = "vision_model.encoder.layers.{i}."
+HF_CLIP = Layout(
+    "hf-clip",
+    "transformers: the vision tower of CLIPModel",
+    (
+        *row("cls_token", "vision_model.embeddings.class_embedding", how="token"),
+        *row("pos_embed", "vision_model.embeddings.position_embedding.weight", how="table"),
+        *row("patch_embed.proj.weight", "vision_model.embeddings.patch_embedding.weight"),
+        *pair("norm_pre", "vision_model.pre_layrnorm"),  # spelled so there
+        *pair("blocks.{i}.norm1", _H + "layer_norm1"),
+        *pair("blocks.{i}.attn.qkv", *(_H + f"self_attn.{p}_proj" for p in "qkv"), how="stack"),
+        *pair("blocks.{i}.attn.proj", _H + "self_attn.out_proj"),
+        *pair("blocks.{i}.norm2", _H + "layer_norm2"),
+        *pair("blocks.{i}.mlp.fc1", _H + "mlp.fc1"),
+        *pair("blocks.{i}.mlp.fc2", _H + "mlp.fc2"),
+        *pair("norm", "vision_model.post_layernorm"),
+        *row("head.weight", "visual_projection.weight"),
+    ),
+    drops=(
+        (r"^text_model\.|^text_projection\.|^logit_scale$", "CLIP's text tower"),
+        (r"position_ids$", "the numbers 0, 1, 2 …"),
+    ),
+    zeros=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
+    config=dict(mlp="quick_gelu", norm_eps=1e-5),
+    preprocess=CLIP,
+)
+
+# In the order in which they are preferred where a checkpoint fits several
+LAYOUTS: dict[str, Layout] = {
+    layout.name: layout
+    for layout in (
+        TIMM, DINOV2, HF_VIT, HF_DEIT, HF_DINOV2, HF_DINOV2_REGISTERS, HF_DINOV3, HF_CLIP, TORCHVISION, NPZ,
+        BIG_VISION, OPENCLIP,
+    )
+}  # fmt: skip
+
+# What `vitkit convert --to` calls them: the first that can hold the model is written
+TARGETS = {
+    "timm": (TIMM,),
+    "dinov2": (DINOV2,),
+    "hf": (HF_VIT, HF_DEIT, HF_DINOV2, HF_DINOV2_REGISTERS, HF_DINOV3),
+    "torchvision": (TORCHVISION,),
+    "npz": (NPZ,),
+}

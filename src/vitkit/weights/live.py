@@ -1,0 +1,115 @@
+"""The same weights run by the library they are for, where it is installed: the last word on a conversion."""
+
+import contextlib
+import importlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitkit.model import ViTConfig
+from vitkit.weights import timm_config
+
+Runner = Callable[[Path, Mapping[str, Tensor], ViTConfig, Tensor], Tensor]
+
+
+class NotLive(Exception):
+    """The library cannot be asked; says why."""
+
+
+@torch.no_grad()
+def run_live(layout: str, path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
+    """Logits of the library's own model, from the file or folder at `path`."""
+    if layout not in _RUNNERS:
+        raise NotLive(f"no library is asked about {layout}")
+    with _quiet():
+        return _RUNNERS[layout](path, tensors, config, images)
+
+
+def _timm(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
+    timm = library("timm")
+    name, arguments = timm_config.arguments(config)
+    model = timm.create_model(name, pretrained=False, **arguments)
+    model.load_state_dict(dict(tensors))
+    return model.eval()(images)
+
+
+def _transformers(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
+    if not path.is_dir():
+        raise NotLive("transformers loads folders with a config.json")
+    transformers = library("transformers")
+    found = transformers.AutoConfig.from_pretrained(path).architectures[0]
+    model = getattr(transformers, found).from_pretrained(path).eval()
+    output = model(images)
+    return output.logits if config.num_classes else output.last_hidden_state[:, 0]
+
+
+def _torchvision(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
+    models = library("torchvision.models.vision_transformer")
+    model = models.VisionTransformer(
+        image_size=config.image_size[0], patch_size=config.patch_size[0], num_layers=config.depth,
+        num_heads=config.heads, hidden_dim=config.width, mlp_dim=config.mlp_width, num_classes=config.num_classes,
+        representation_size=config.head_hidden or None,
+    )  # fmt: skip
+    model.load_state_dict(dict(tensors))
+    return model.eval()(images)
+
+
+def _timm_npz(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
+    if config.head_hidden:
+        raise NotLive("timm leaves out the hidden layer of such files")
+    timm = library("timm")
+    name, arguments = timm_config.arguments(config)
+    model = timm.create_model(name, pretrained=False, **arguments)
+    model.load_pretrained(str(path if path.is_file() else path / "model.npz"))
+    return model.eval()(images)
+
+
+_RUNNERS: dict[str, Runner] = {
+    "timm": _timm,
+    "hf-vit": _transformers,
+    "hf-deit": _transformers,
+    "hf-dinov2": _transformers,
+    "hf-dinov2-registers": _transformers,
+    "hf-dinov3": _transformers,
+    "torchvision": _torchvision,
+    "npz": _timm_npz,
+}
+_declared: list[torch.library.Library] = []  # a declaration lives as long as its library
+
+
+def library(name: str) -> Any:
+    """Imported, also where torchvision was built for another torch: its operators are then missing by name.
+
+    Declared, they may stay empty: no ViT calls them.
+    """
+    try:
+        return importlib.import_module(name)
+    except RuntimeError:
+        _declared.append(torch.library.Library("torchvision", "FRAGMENT"))  # type: ignore[no-untyped-call]  # torch's
+        for operator in ("nms", "qnms"):
+            with contextlib.suppress(RuntimeError):
+                _declared[-1].define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]  # torch's
+        try:
+            return importlib.import_module(name)
+        except (ImportError, RuntimeError) as error:
+            raise NotLive(f"{name} cannot be imported: {str(error).splitlines()[0]}") from error
+    except ImportError as error:
+        raise NotLive(f"{name.split('.')[0]} is not installed") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the libraries' progress bars and advice, and without their looking at the hub."""
+    before = {key: os.environ.get(key) for key in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS")}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key, None) if value is None else os.environ.update({key: value})

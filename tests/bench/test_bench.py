@@ -1,0 +1,100 @@
+"""What is measured must be the same thing for all: same work, same turns."""
+
+import itertools
+import json
+
+import pytest
+import torch
+
+from vitkit.bench import contest, inference, training
+from vitkit.bench.inference import Job, named, prepare
+from vitkit.bench.memory import peaks
+from vitkit.bench.peers import PEERS, Absent, build_peer
+from vitkit.bench.sweep import draw
+from vitkit.cli.main import main
+from vitkit.errors import UnknownNameError
+from vitkit.model import ViTConfig, create_model
+from vitkit.weights.live import NotLive
+
+TINY = ViTConfig.from_dict(
+    dict(image_size=32, patch_size=8, width=32, depth=2, heads=2, head_width=16, mlp_width=64, num_classes=10)
+)
+
+
+def test_turns_are_taken_by_all_and_nobody_always_begins() -> None:
+    calls: list[str] = []
+    found = contest({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, turn_seconds=0)
+    order = [name for name, _ in itertools.groupby(calls[6:])]  # after two warm-up calls of each
+    assert order == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    assert [len(times) for times in found.values()] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_has_our_weights_in_number(name: str) -> None:
+    try:
+        peer = build_peer(name, TINY)
+    except Absent as error:
+        pytest.skip(str(error))
+    ours = sum(p.numel() for p in create_model(TINY).parameters())
+    theirs = sum(p.numel() for p in peer.parameters())
+    # vit-pytorch: norms around its patch embedding, no bias in qkv; the others exactly
+    assert theirs == pytest.approx(ours, rel=0.06 if name == "vit-pytorch" else 0)
+    assert peer.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_a_peer_that_cannot_be_imported_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(config: ViTConfig) -> torch.nn.Module:
+        raise NotLive("timm is not installed")
+
+    monkeypatch.setitem(PEERS, "timm", ("timm", gone))
+    rows, missing = training(TINY, batch=2, against=["timm", "tutorial"], rounds=1, memory=False)
+    assert [row.name for row in rows] == ["vitkit fp32", "tutorial fp32"] or len(rows) == 4
+    assert missing["timm fp32"] == "timm is not installed: pip install timm"
+
+
+def test_an_unknown_peer_is_an_error_that_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="timm"):
+        inference(create_model(TINY), against=["tim"])
+
+
+def test_a_model_no_peer_has_is_not_compared_with_another_one() -> None:
+    with pytest.raises(Absent, match="plain ViT"):
+        build_peer("timm", TINY.replace(position="rotary"))
+
+
+def test_rows_say_what_was_done() -> None:
+    rows, missing = training(TINY, batch=4, against=["tutorial"], rounds=2, memory=False)
+    ours, theirs = rows[0], rows[-1]
+    assert not missing
+    assert ours.ratio == 1
+    assert ours.images_per_s == pytest.approx(4e3 / ours.ms)
+    assert theirs.ratio == pytest.approx(theirs.images_per_s / ours.images_per_s)
+    assert 0 < ours.peak_share < 1.5
+    assert ours.p95_ms >= ours.p50_ms
+
+
+def test_memory_is_of_a_process_of_its_own() -> None:
+    """A batch a thousand times as large must show."""
+    small, large = (
+        peaks(prepare, ["vitkit eager"], Job(named(create_model(TINY)), batch))["vitkit eager"] for batch in (1, 8000)
+    )
+    assert large > small + 50
+
+
+def test_the_command_prints_rows_and_draws_how_cost_grows(tmp_path, capsys) -> None:
+    words = ["bench", "vit_nano_patch4_32", "--train", "--against", "tutorial", "--rounds", "1", "--no-memory"]
+    assert main([*words, "--batch", "1", "4", "--plot", str(tmp_path / "grows.svg"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(r["batch"], r["name"]) for r in found["rows"]} >= {
+        (b, f"{n} fp32") for b in (1, 4) for n in ("vitkit", "tutorial")
+    }
+    assert {"images_per_s", "ms", "ratio", "peak_share"} <= found["rows"][0].keys()
+    assert found["machine"]["cores"] >= 1
+    drawing = (tmp_path / "grows.svg").read_text()
+    assert "images per second" in drawing or "<path" in drawing
+
+
+def test_a_drawing_has_a_line_per_contestant(tmp_path) -> None:
+    rows = [dict(batch=b, image_size=32, name=n, images_per_s=10.0 * b) for b in (1, 8) for n in ("a", "b")]
+    draw(rows, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"

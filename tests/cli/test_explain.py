@@ -1,0 +1,72 @@
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitkit
+from tests.explain.test_explain import named, noise
+from vitkit.cli.main import main
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vitkit.save_model(named(registers=1), "model")
+    vitkit.save_model(named(class_token=False, pooling="mean"), "mean")
+    for i, size in enumerate([(40, 90), (60, 50)]):
+        Image.fromarray(noise(*size, seed=i)).save(f"{i}.png")
+    Image.fromarray(noise(3, 3)).save("dot.png")
+    return tmp_path
+
+
+def test_pictures_numbers_and_json(place, capsys):
+    words = ["explain", "model", "0.png", "1.png", "--out", "out", "--class", "cat", "--heads", "--faithfulness"]
+    assert main([*words, "--method", "attribution", "--model-pictures", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [i["label"] for i in answer["images"]] == ["cat", "cat"]
+    drawn = {"sheet", "heads", "filters", "positions", "distance", "tokens", "faithfulness"}
+    assert set(answer["files"]) == {*drawn, "numbers"}
+    for name in drawn:
+        assert Image.open(answer["files"][name]).format == "PNG"
+    numbers = np.load(answer["files"]["numbers"])
+    expected = vitkit.explain("model", ["0.png", "1.png"], "attribution", target="cat")
+    np.testing.assert_allclose(numbers["maps"], expected.maps, rtol=1e-5)
+    np.testing.assert_allclose(numbers["regions"], expected.regions)
+    assert numbers["heads"].shape == (3, 2, 4, 3)
+    row, column = answer["images"][0]["strongest_patch"]
+    assert expected.maps[0, row, column] == expected.maps[0].max()
+    assert {f["method"] for f in answer["faithfulness"]} == set(vitkit.explain.METHODS)
+    assert answer["faithfulness"][0]["deletion"]["interval"][0] <= answer["faithfulness"][0]["deletion"]["mean"]
+
+
+def test_a_table_by_default_and_other_formats(place, capsys):
+    words = ["explain", "mean", "0.png", "--out", "a/b", "--method", "attention", "--query", "3,2", "--layer", "0"]
+    assert main([*words, "--head", "1", "--format", "svg", "--patches"]) == 0
+    shown = capsys.readouterr().out
+    assert "attention maps of 1 images" in shown
+    assert (place / "a/b/sheet.svg").read_bytes().startswith(b"<?xml")
+
+
+REFUSED = {
+    "smaller than a patch": (["model", "dot.png"], "dot.png has 3×3 pixels, less than one patch of 4×8"),
+    "layer": (["model", "0.png", "--method", "attention", "--layer", "9"], "layer 9 is out of range"),
+    "head": (["model", "0.png", "--method", "attention", "--head", "-3"], "head -3 is out of range"),
+    "class": (["model", "0.png", "--class", "cta"], "unknown class 'cta'; did you mean 'cat'"),
+    "class token": (["mean", "0.png", "--method", "attention", "--query", "class"], "the model has no class token"),
+    "query": (
+        ["model", "0.png", "--method", "rollout", "--query", "3;2"],
+        "expected class, mean, or a patch as ROW,COL",
+    ),
+    "method": (["model", "0.png", "--method", "rolout"], "unknown method 'rolout'; did you mean 'rollout'"),
+    "file": (["model", "none.png"], "none.png: no such file"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_one_line_and_exit_code_2_and_nothing_is_written(words, message, place, capsys):
+    assert main(["explain", *words, "--out", "out"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (place / "out").exists()

@@ -1,0 +1,65 @@
+"""Batches of photographs: the same whoever makes them, and decoded no larger than they need be."""
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitkit.data.augment import Augment, crop_box, flips
+from vitkit.data.decode import decode
+from vitkit.data.feed import Feed, FromFiles
+from vitkit.data.loader import Plan
+from vitkit.data.preprocess import Preprocess
+from vitkit.data.source import Files, Split
+
+SEEN = Preprocess(size=32)
+
+
+def photograph(number: int, width: int, height: int) -> Image.Image:
+    """Waves in three colours, with structure at all sizes down to a few pixels."""
+    y, x = np.mgrid[0:height, 0:width] / max(width, height)
+    waves = [np.sin(f * (x + 0.3 * y) + number) + np.cos(0.7 * f * y) for f in (6, 25, 90)]
+    return Image.fromarray(np.uint8(np.stack(waves, -1) * 60 + 127))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Split:
+    paths = []
+    for i in range(12):
+        path = tmp_path / f"{i}.jpg"
+        exif = Image.Exif()
+        exif[0x0112] = 6 if i % 3 == 0 else 1  # every third lies on its side
+        photograph(i, 400 + 16 * i, 300).save(path, quality=92, exif=exif)
+        paths.append(str(path))
+    return Split(Files(paths), np.arange(12) % 4)
+
+
+@pytest.mark.parametrize("crop", ["resized", "pad"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_threads_and_processes_make_the_batches_of_the_plan(files: Split, crop: str, workers: int) -> None:
+    feed = Feed(FromFiles(files, SEEN, Augment(crop=crop, jitter=0.2)), files.labels, Plan(12, 5, seed=3))
+    streamed = list(islice(feed.stream(2, lambda step: (32, 24 + step), workers), 4))
+    for step, batch in enumerate(streamed, 2):
+        alone = feed.batch(step, (32, 24 + step))
+        assert torch.equal(batch.images, alone.images)
+        assert torch.equal(batch.labels, alone.labels)
+        assert batch.images.shape == (5, 3, 32, 24 + step)
+
+
+def test_a_crop_of_a_reduced_photograph_is_nearly_that_of_the_whole_one(files: Split) -> None:
+    """And of the same place: the box is drawn for the image as it stands upright."""
+    settings = Augment(crop="resized", scale=(0.3, 1.0))
+    picks = Plan(12, 12, seed=1).at(0)
+    rows = FromFiles(files, SEEN, settings).fetch(picks, (32, 32)).permute(0, 2, 3, 1).numpy()
+    reduced = 0
+    for i, index in enumerate(picks.index.tolist()):
+        whole = decode(files.images[index])
+        box = crop_box(picks[i : i + 1], settings, np.array([whole.width]), np.array([whole.height]))[0]
+        exact = SEEN.random_resized(whole, tuple(box), bool(flips(picks)[i]))
+        difference = np.abs(rows[i].astype(int) - exact)
+        assert difference.mean() < 2.0, files.images.name(index)
+        reduced += difference.max() > 0
+    assert reduced >= 8, "most of these should have been decoded at a reduced scale"

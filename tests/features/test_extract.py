@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import torch
+
+from tests.features.conftest import SEEN, small_model
+from vitkit.data.source import Split
+from vitkit.errors import CorruptImageError, DataError
+from vitkit.features import extract
+from vitkit.features.extract import classify, set_classifier
+from vitkit.model import ViT
+
+CASES = {
+    "class token": {},
+    "hidden layer": {"head_hidden": 8},
+    "both side by side": {"pooling": "cls_mean"},
+    "distillation token": {"distillation": True},
+    "norm after pooling": {"pooling": "mean", "final_norm": "pooled"},
+}
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
+def test_features_through_the_classifiers_are_the_logits(changes: dict, split: Split) -> None:
+    model = small_model(**changes)
+    found = extract(model, split, SEEN, batch=7)
+    images = SEEN.normalize(torch.stack([SEEN(split.images[i]) for i in range(len(split))]))
+    with torch.no_grad():
+        torch.testing.assert_close(classify(model, torch.from_numpy(found.values)), model(images))
+    assert found.kept.tolist() == list(range(30))
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": "cls_mean"}, {"distillation": True}], ids=str)
+def test_a_classifier_for_features_becomes_the_models_own(changes: dict, split: Split) -> None:
+    model = small_model(**changes)
+    values = torch.from_numpy(extract(model, split, SEEN).values)
+    weight, bias = torch.randn(3, values.shape[1]), torch.randn(3)
+    set_classifier(model, weight, bias)
+    images = SEEN.normalize(torch.stack([SEEN(split.images[i]) for i in range(len(split))]))
+    with torch.no_grad():
+        torch.testing.assert_close(model(images), values @ weight.T + bias, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_in_training_mode_gives_the_same_features_and_stays_in_it(split: Split) -> None:
+    model = small_model(dropout=0.5)
+    quiet = extract(model, split, SEEN).values
+    assert np.array_equal(extract(model.train(), split, SEEN).values, quiet)
+    assert model.training
+
+
+class Torn:
+    """Every tenth image cannot be read."""
+
+    def __init__(self, images: object, every: int) -> None:
+        self.images, self.every = images, every
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> object:
+        if index % self.every == self.every - 1:
+            raise CorruptImageError(self.name(index), "is torn")
+        return self.images[index]
+
+    def name(self, index: int) -> str:
+        return f"image {index}"
+
+
+def test_what_cannot_be_read_is_left_out_and_named(model: ViT) -> None:
+    from vitkit.data.source import Arrays
+
+    pixels = np.random.default_rng(1).integers(0, 256, (150, 8, 8), dtype=np.uint8)
+    good, torn = Arrays(pixels, "made"), Torn(Arrays(pixels, "made"), 101)
+    whole, parts = (extract(model, Split(images, np.zeros(150, int)), SEEN, batch=16) for images in (good, torn))
+    assert parts.skipped == ("image 100: is torn",)
+    assert parts.kept.tolist() == [i for i in range(150) if i != 100]
+    np.testing.assert_allclose(parts.values, whole.values[parts.kept], rtol=1e-5, atol=1e-6)
+
+
+def test_too_much_that_cannot_be_read_is_an_error(model: ViT, split: Split) -> None:
+    with pytest.raises(DataError, match="more than the limit"):
+        extract(model, Split(Torn(split.images, 10), split.labels), SEEN)
+
+
+def test_an_empty_split_is_an_error(model: ViT, split: Split) -> None:
+    with pytest.raises(DataError, match="the split is empty"):
+        extract(model, split.subset(np.array([], dtype=np.int64)), SEEN)

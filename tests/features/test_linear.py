@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from vitkit.features import fit_probe
+from vitkit.features.linear import FOLDS, folds
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    pixels, labels = load_digits(return_X_y=True)
+    return (10 + 3 * pixels).astype(np.float32)[:900], labels.astype(np.int64)[:900]
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_the_answer_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray], balanced: bool) -> None:
+    """Their loss is a sum and ours a mean: C = 1 / (λ n). The standardisation is folded into our weights."""
+    x, y = digits
+    y = np.minimum(y, 6)  # the last class is larger
+    counts = np.bincount(y)
+    costs = torch.tensor(len(y) / (7 * counts), dtype=torch.float32) if balanced else None
+    probe = fit_probe(x, y, 7, path=(1e-2,), class_weights=costs)
+    scale = np.maximum(x.std(axis=0), 1e-6)
+    z = ((x - x.mean(axis=0)) / scale).astype(np.float64)
+    theirs = LogisticRegression(
+        C=1 / (1e-2 * len(y)), tol=1e-8, max_iter=2000, class_weight="balanced" if balanced else None
+    ).fit(z, y)
+    ours = torch.from_numpy(x).double() @ probe.weight.double().T + probe.bias.double()
+    np.testing.assert_allclose(ours.softmax(dim=1).numpy(), theirs.predict_proba(z), atol=2e-3)
+
+
+def test_the_strength_is_the_best_of_what_was_left_out(digits: tuple[np.ndarray, np.ndarray]) -> None:
+    probe = fit_probe(*digits, 10)
+    assert probe.accuracy == max(probe.path.values()) == probe.path[probe.strength]
+    assert 0.9 < probe.accuracy < 1, "of images that were not fitted"
+    assert len(set(probe.path.values())) > 2
+
+
+def test_a_constant_feature_and_a_class_without_images_do_no_harm(digits: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = digits
+    x = np.concatenate([x[:200], np.full((200, 1), 3, np.float32)], axis=1)
+    probe = fit_probe(x, y[:200], 12)
+    assert probe.weight.shape == (12, 65)
+    assert torch.isfinite(probe.weight).all()
+    assert not ((torch.from_numpy(x) @ probe.weight.T + probe.bias).argmax(dim=1) >= 10).any()
+
+
+def test_every_class_is_spread_evenly_over_the_folds() -> None:
+    labels = np.random.default_rng(0).integers(0, 5, 203)
+    fold = folds(labels, seed=3)
+    for k in range(5):
+        counts = np.bincount(fold[labels == k], minlength=FOLDS)
+        assert counts.max() - counts.min() <= 1
+    assert np.array_equal(fold, folds(labels, seed=3))
+    assert not np.array_equal(fold, folds(labels, seed=4))

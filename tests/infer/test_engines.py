@@ -1,0 +1,92 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.infer.conftest import PREPROCESS, small_model
+from vitkit.data.preprocess import Preprocess
+from vitkit.errors import InputError, WorkError
+from vitkit.infer import Predictor
+from vitkit.infer.choose import choose
+from vitkit.infer.engines import compiled_path, make_engine, weights_digest
+from vitkit.model import create_model
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VITKIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def pixels(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, 16, 16, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_a_model_runs_in_another_runtime_and_the_second_start_finds_it_ready(
+    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript", reason="pip install 'vitkit[export]'")
+    model = small_model()
+    expected = make_engine("eager", model, PREPROCESS)(pixels(3))
+    np.testing.assert_allclose(make_engine(name, model, PREPROCESS)(pixels(3)), expected, rtol=0, atol=1e-5)
+
+    def never(*_: object) -> None:
+        raise AssertionError("written a second time")
+
+    monkeypatch.setitem(__import__("vitkit.infer.engines", fromlist=["WRITERS"]).WRITERS, name, never)
+    np.testing.assert_allclose(make_engine(name, model, PREPROCESS)(pixels(3)), expected, rtol=0, atol=1e-5)
+    model.head.bias.data += 1
+    with pytest.raises(AssertionError, match="a second time"):
+        make_engine(name, model, PREPROCESS)
+    assert not list(cache.rglob("new.*"))
+
+
+@pytest.mark.slow
+def test_compiled_gives_the_logits_of_the_model_and_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model(depth=1)
+    expected = make_engine("eager", model, PREPROCESS)(pixels(5))
+    engine = make_engine("compiled", model, PREPROCESS)
+    for count in (1, 5):
+        np.testing.assert_allclose(engine(pixels(5)[:count]), expected[:count], rtol=0, atol=1e-5)
+    monkeypatch.setattr("vitkit.infer.engines._compile", None)
+    np.testing.assert_allclose(make_engine("compiled", model, PREPROCESS)(pixels(5)), expected, rtol=0, atol=1e-5)
+    with pytest.raises(InputError, match="compiled for"):
+        engine(np.zeros((1, 24, 16, 3), np.uint8))
+    assert choose(model, PREPROCESS, 10**9).name == "compiled"
+
+
+def test_what_cannot_be_compiled_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no working C++ compiler\nand a page of more")
+
+    monkeypatch.setattr("torch.export.export", fails)
+    with pytest.raises(WorkError, match=r"cannot be compiled here \(no working C\+\+ compiler\): use --engine eager"):
+        make_engine("compiled", small_model(), PREPROCESS)
+    assert not list(cache.iterdir())
+
+
+def test_one_image_is_never_compiled_for_and_much_work_is() -> None:
+    base, at_224 = create_model("vit_base_patch16_224", device="meta"), Preprocess()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vitkit.infer.choose.compiled_path", lambda *_: Path("nowhere"))
+        assert choose(base, at_224, 1).name == "eager"
+        assert choose(base, at_224, None).name == "eager"
+        assert choose(base, at_224, 100_000).name == "compiled"
+        assert "100,000 images are worth a compilation" in choose(base, at_224, 100_000).why
+
+
+def test_auto_says_what_it_picked() -> None:
+    assert Predictor(small_model(), images=1).chosen == "eager: 1 image, ready at once"
+    assert Predictor(small_model(), "eager").chosen == "eager: as asked"
+
+
+def test_a_compilation_is_found_again_only_for_the_same_weights_and_size() -> None:
+    model = small_model()
+    first = compiled_path(model, PREPROCESS)
+    assert compiled_path(small_model(), PREPROCESS) == first
+    assert compiled_path(model, PREPROCESS.replace(size=24)) != first
+    digest = weights_digest(model)
+    model.head.bias.data[0] += 1e-7
+    assert weights_digest(model) != digest
+    assert compiled_path(model, PREPROCESS) != first

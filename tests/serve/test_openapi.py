@@ -1,0 +1,94 @@
+"""The description is kept: whatever it allows is answered as it says. A light property test by the document itself."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .client import Answer, Server, picture
+
+BODIES = st.one_of(st.just(picture()), st.binary(max_size=50), st.just(picture()[:60]))
+WEIRD = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=8)
+
+
+def conforms(value: Any, schema: dict[str, Any], document: dict[str, Any]) -> bool:
+    """The part of JSON Schema that the document uses."""
+    if "$ref" in schema:
+        return conforms(value, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], document)
+    kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+    if not isinstance(value, kinds[schema["type"]]) or value not in schema.get("enum", [value]):
+        return False
+    if isinstance(value, list):
+        return all(conforms(item, schema["items"], document) for item in value)
+    if isinstance(value, dict) and "properties" in schema:
+        known = schema["properties"]
+        return set(schema["required"]) <= value.keys() <= known.keys() and all(
+            conforms(item, known[name], document) for name, item in value.items()
+        )
+    return isinstance(value, dict) or schema.get("minimum", value) <= value <= schema.get("maximum", value)
+
+
+def values(schema: dict[str, Any]) -> st.SearchStrategy[str]:
+    """Mostly what the schema allows, at times anything."""
+    if "enum" in schema:
+        allowed: st.SearchStrategy[str] = st.sampled_from(schema["enum"])
+    elif schema["type"] == "integer":
+        allowed = st.integers(schema["minimum"], schema["maximum"]).map(str)
+    elif "pattern" in schema:
+        allowed = st.from_regex(re.compile(schema["pattern"], re.ASCII), fullmatch=True).map(str.strip)
+    else:
+        allowed = st.sampled_from(["pets", "others", "cat", "2"])
+    return st.one_of(allowed, allowed, allowed, WEIRD)
+
+
+def check(answer: Answer, operation: dict[str, Any], document: dict[str, Any]) -> None:
+    assert str(answer.status) in operation["responses"], answer.content
+    assert answer.status < 500, answer.content
+    kind = answer.headers["content-type"].split(";")[0]
+    contents = operation["responses"][str(answer.status)]["content"]
+    assert kind in contents or "image/*" in contents
+    if kind == "application/json":
+        assert conforms(answer.json(), contents[kind]["schema"], document), answer.content
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> dict[str, Any]:
+    return server.get("/openapi.json").json()
+
+
+def test_every_get_answers_as_described(server: Server, document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        if "get" in methods:
+            for name in ("pets", "0", "nobody", "%00", "-1"):
+                answer = server.get(re.sub(r"\{\w+\}", name, path))
+                if answer.status != 404 or "404" in methods["get"]["responses"]:
+                    check(answer, methods["get"], document)
+
+
+@pytest.mark.parametrize("path", ["/v1/predict", "/v1/attention", "/v1/explain"])
+@given(data=st.data())
+def test_every_post_answers_as_described(
+    server: Server, document: dict[str, Any], path: str, data: st.DataObject
+) -> None:
+    from urllib.parse import urlencode
+
+    operation = document["paths"][path]["post"]
+    query = {
+        p["name"]: data.draw(values(p["schema"]), p["name"])
+        for p in operation["parameters"]
+        if data.draw(st.booleans())
+    }
+    body, kind = data.draw(BODIES), data.draw(st.sampled_from([*operation["requestBody"]["content"], "text/html"]))
+    check(server.post(f"{path}?{urlencode(query)}", body, Content_Type=kind), operation, document)
+
+
+def test_the_document_names_every_route(document: dict[str, Any]) -> None:
+    from vitkit.serve.app import create_app
+    from vitkit.serve.house import House
+    from vitkit.serve.limits import Limits
+
+    app = create_app(House({}, Limits(), {}))
+    routes = {re.sub(":int", "", route.path) for route in app.routes}  # type: ignore[attr-defined]
+    assert routes - {"/", "/page"} == document["paths"].keys()
