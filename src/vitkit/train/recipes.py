@@ -32,7 +32,7 @@ RECIPES: dict[str, Recipe] = {
         model="vit_small_patch16_224",
         config={"position": "sincos", "class_token": False, "pooling": "mean"},
         batch=1024,
-        augment=Augment(crop="resized", scale=(0.05, 1.0), policy="randaugment", policy_magnitude=10, mixup=0.2),
+        augment=Augment(crop="resized", scale=(0.05, 1.0), policy="randaugment", policy_magnitude=10.0, mixup=0.2),
         optimizer=Optimizer(lr=1e-3, weight_decay=0.1, betas=(0.9, 0.999)),
         schedule=Schedule(warmup=0.09),  # 10,000 of 112,600 steps
         loss=Loss(label_smoothing=0.0),
