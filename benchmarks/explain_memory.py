@@ -72,7 +72,7 @@ def measure(asked: argparse.Namespace, runs: dict[str, Callable[[], torch.Tensor
     words = ["--model", asked.model, "--size", str(asked.size)]
     print(
         f"{date.today()} · {platform.machine()}, {torch.get_num_threads()} threads · torch {torch.__version__} · "
-        f"vitkit {' '.join(['benchmarks/explain_memory.py', *words, f'--rounds {asked.rounds}'])}\n"
+        f"vitkit {vitkit.__version__} · python benchmarks/explain_memory.py {' '.join(words)} --rounds {asked.rounds}\n"
     )
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(asked.rounds + 1):
