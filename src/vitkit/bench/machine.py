@@ -5,6 +5,8 @@ import time
 
 import torch
 
+from vitkit.infer.engines import bf16_pays
+
 SHAPE = (3152, 768, 3072)  # a batch of 16 through the first layer of ViT-B/16's MLP
 
 
@@ -21,4 +23,4 @@ def peak_macs_per_s(dtype: torch.dtype = torch.float32, rounds: int = 5) -> floa
 
 def best_dtype() -> torch.dtype:
     """The precision in which this machine multiplies fastest: the measure that a best path is held to."""
-    return max((torch.float32, torch.bfloat16), key=lambda dtype: peak_macs_per_s(dtype, rounds=3))
+    return torch.bfloat16 if bf16_pays(torch.device("cpu")) else torch.float32
