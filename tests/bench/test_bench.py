@@ -98,3 +98,15 @@ def test_a_drawing_has_a_line_per_contestant(tmp_path) -> None:
     rows = [dict(batch=b, image_size=32, name=n, images_per_s=10.0 * b) for b in (1, 8) for n in ("a", "b")]
     draw(rows, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_loader_is_timed_beside_pillow_and_the_step_it_feeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "vit_digits_patch2_8", "--load", "digits", "--rounds", "1", "--batch", "64", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert list(rows) == ["loader, 0 workers", "loader, 1 workers", "loader, 2 workers", "pillow", "training step"]
+    assert rows["loader, 0 workers"]["images_per_s"] > rows["training step"]["images_per_s"]
+
+
+def test_one_thing_is_measured_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "vit_digits_patch2_8", "--load", "digits", "--train"]) == 2
+    assert "give one of them" in capsys.readouterr().err

@@ -5,6 +5,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.show import console, print_json, print_table
+from vitkit.errors import InputError
 
 if TYPE_CHECKING:
     from vitkit.model import ViT
@@ -18,8 +19,14 @@ class Bench:
     """A model name, or anything that `vitkit predict` takes."""
     against: str = "timm"
     """Who else takes part, separated by commas: timm, hf, torchvision, vit-pytorch, tutorial, openvino, onnxruntime."""
+    infer: bool = False
+    """Time answers; the default."""
     train: bool = False
     """Time training steps instead of answers."""
+    load: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None
+    """Time the loader on this data set instead, beside plain Pillow and beside the training step that it feeds."""
+    data_dir: str | None = None
+    """Where named data sets lie; $VITKIT_DATA by default."""
     batch: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N [N …]")] = (8,)
     """Images at a time. Several show how the cost grows."""
     image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="PIXELS [PIXELS …]")] = ()
@@ -37,6 +44,10 @@ class Bench:
         from vitkit.bench.sweep import Setting, draw, sweep
         from vitkit.train.environment import describe_environment
 
+        if self.infer + self.train + bool(self.load) > 1:
+            raise InputError("--infer, --train and --load measure different things: give one of them")
+        if self.load:
+            return self._load(self.load)
         names = [name.strip() for name in self.against.split(",") if name.strip()]
         settings = [Setting(b, s) for s in (self.image_size or (0,)) for b in self.batch]
         found = sweep(_model(self.model), settings, names, self.train, self.rounds, not self.no_memory)
@@ -58,6 +69,22 @@ class Bench:
         print_table(f"{self.model}: {what}, medians of {self.rounds} interleaved rounds", columns, lines)
         for name, why in found.missing.items():
             console().print(f"{name} did not take part: {why}", markup=False)
+        return 0
+
+    def _load(self, data: str) -> int:
+        from vitkit.bench.loading import loading
+        from vitkit.data.source import open_data
+        from vitkit.train.environment import describe_environment
+
+        split = open_data(data, data_dir=self.data_dir).splits["train"]
+        rows = loading(split, _model(self.model).config, self.batch[0], rounds=self.rounds)
+        if self.json:
+            shown = [row.to_dict() for row in rows]
+            print_json({"model": self.model, "data": data, "rows": shown, "machine": describe_environment()})
+            return 0
+        lines = [[r.name, f"{r.images_per_s:,.1f}", f"{r.ms:,.1f}", f"{r.p95_ms:,.1f}", f"{r.ratio:.2f}"] for r in rows]
+        title = f"{data} for {self.model}, batches of {self.batch[0]}: medians of {self.rounds} interleaved rounds"
+        print_table(title, ["what", "images/s", "ms", "p95 ms", "×"], lines)
         return 0
 
 

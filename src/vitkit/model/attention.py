@@ -5,8 +5,8 @@
     SA(z) = A v                      (7)
     MSA(z) = [SA₁(z); …; SAₕ(z)] U   (8)
 
-The forward runs (6) and (7) in one fused kernel that never holds A in memory. `attention_weights` is the plain
-meaning of (6); `Attention.weights` evaluates it on request, for the heads and query rows that were asked for.
+The forward runs (6) and (7) in one fused kernel (kernel.py) that never holds A in memory. `attention_weights` is the
+plain meaning of (6); `Attention.weights` evaluates it on request, for the heads and query rows that were asked for.
 
 Shapes: b batch, h heads, t tokens, d model width, e head width, q query rows.
 """
@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.model.config import ViTConfig
+from vitkit.model.kernel import attend
 from vitkit.model.position import Rotation, rotate
 
 
@@ -48,7 +49,7 @@ class Attention(nn.Module):
         q, k, v = rearrange(self.qkv(x), "b t (qkv h e) -> qkv b h t e", qkv=3, h=self.heads)
         q, k = self._place(self.q_norm(q), turn), self._place(self.k_norm(k), turn)
         dropout = self.attention_dropout if self.training else 0.0
-        heads = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        heads = attend(q, k, v, dropout)
         return self.proj_drop(self.proj(rearrange(heads, "b h t e -> b t (h e)")))
 
     def weights(

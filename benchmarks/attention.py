@@ -1,0 +1,76 @@
+"""Which attention kernel for which length and precision: the table behind `vitkit.model.kernel`.
+
+    python benchmarks/attention.py [--rounds 5] [--images 32] > benchmarks/results/attention.txt
+
+Every kernel takes turns with the others. Times are medians, in ms, of a batch with 3 heads of 64 (ViT-Tiny's).
+"""
+
+import argparse
+import datetime
+import math
+import statistics
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+import vitkit
+from vitkit.bench.contest import contest
+from vitkit.model.kernel import fused, in_float32
+from vitkit.train.environment import describe_environment
+
+TOKENS = (17, 65, 197, 577)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Two batched products around a softmax, as the equations read."""
+    weights = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(dim=-1, dtype=torch.float32)
+    return weights.to(v.dtype) @ v
+
+
+KERNELS = {"fused": fused, "in float32": in_float32, "plain": plain}
+
+
+def forward(kernel: Callable[..., Tensor], qkv: list[Tensor]) -> Callable[[], object]:
+    def run() -> None:
+        with torch.inference_mode():
+            kernel(*qkv)
+
+    return run
+
+
+def step(kernel: Callable[..., Tensor], qkv: list[Tensor]) -> Callable[[], object]:
+    grown = [x.clone().requires_grad_() for x in qkv]
+    sent = torch.randn_like(qkv[0])
+
+    def run() -> None:
+        torch.autograd.grad(kernel(*grown), grown, sent)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--images", type=int, default=32)
+    asked = parser.parse_args()
+    machine = describe_environment()
+    print(
+        f"{datetime.date.today()} · {machine['processor']}, {torch.get_num_threads()} threads, "
+        f"{torch.backends.cpu.get_cpu_capability()}, amx {torch.cpu._is_amx_tile_supported()} · "
+        f"torch {torch.__version__} · vitkit {vitkit.__version__} · "
+        f"python benchmarks/attention.py --rounds {asked.rounds} --images {asked.images}\n"
+    )
+    print(f"{'precision':11s}{'tokens':>7s}{'':>10s}" + "".join(f"{name:>12s}" for name in KERNELS))
+    for dtype in (torch.float32, torch.bfloat16):
+        for tokens in TOKENS:
+            torch.manual_seed(0)
+            qkv = [torch.randn(asked.images, 3, tokens, 64).to(dtype) for _ in range(3)]
+            for what, make in (("forward", forward), ("training", step)):
+                seconds = contest({n: make(k, qkv) for n, k in KERNELS.items()}, asked.rounds, turn_seconds=0.1)
+                ms = [f"{1e3 * statistics.median(times):12.2f}" for times in seconds.values()]
+                print(f"{str(dtype).removeprefix('torch.'):11s}{tokens:7d}{what:>10s}" + "".join(ms), flush=True)
+
+
+if __name__ == "__main__":
+    main()
