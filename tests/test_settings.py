@@ -87,3 +87,9 @@ def test_unknown_keys_in_a_dictionary_are_errors_also_deeper_down() -> None:
 def test_true_is_no_number() -> None:
     with pytest.raises(ConfigError, match="epochs=True"):
         Outer(epochs=True)
+
+
+def test_a_whole_number_in_a_float_field_is_written_as_one() -> None:
+    changed = settings.override(Inner(), ["lr=1"])
+    assert isinstance(changed.lr, float)
+    assert isinstance(settings.from_dict(Inner, {"lr": 1}).lr, float)

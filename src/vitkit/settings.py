@@ -79,6 +79,8 @@ def _literal(text: str) -> Any:
 def _from_plain(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return from_dict(hint, value, where)  # type: ignore[arg-type]  # is_dataclass does not narrow to a class
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)  # so that 1 and 1.0 are one setting, also when written down
     if isinstance(value, list):  # JSON has no tuples
         return tuple(_from_plain(None, v, where) for v in value)
     return value

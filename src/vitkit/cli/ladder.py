@@ -71,9 +71,10 @@ def _show(climbed: "Climbed", data: str, init: str) -> None:
     for rung in climbed.rungs:
         measured = [m for m in (rung.val, rung.test) if m]
         cells = [c for m in measured for c in (f"{m['top1']:.2%}", "{:.2%} to {:.2%}".format(*m["top1_interval"]))]
-        rows.append([rung.name + (" ←" if rung.name == climbed.best else ""), *cells, f"{rung.seconds:.0f}", rung.note])
+        spent = f"{rung.seconds:.0f}", f"{rung.core_seconds / 60:.1f}"
+        rows.append([rung.name + (" ←" if rung.name == climbed.best else ""), *cells, *spent, rung.note])
     heads = ["validation", "95 % interval", *(["test", "95 % interval"] if tested else [])]
-    print_table(f"{data} from {init}", ["rung", *heads, "seconds", ""], rows)
+    print_table(f"{data} from {init}", ["rung", *heads, "seconds", "core minutes", ""], rows)
     out = console()
     out.print(f"{climbed.stopped}; the best by validation: {climbed.best}", markup=False)
     if not tested:

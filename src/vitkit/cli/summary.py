@@ -14,7 +14,7 @@ class Summary:
     """Show a model layer by layer: shape, parameters, GMACs."""
 
     model: Positional[str]
-    """A model name, a model folder or a run folder."""
+    """A model name, a model or run folder, a foreign checkpoint, or a hub name."""
     image_size: int | tuple[int, int] | None = None
     """Count for images of this size (height and width) instead of the model's own."""
     depth: int = 3
@@ -49,5 +49,6 @@ def _config(model: str) -> "ViTConfig":
 
     from vitkit.model.variants import get_config
     from vitkit.weights.folder import read_config
+    from vitkit.weights.hub import is_name
 
-    return read_config(model) if Path(model).exists() else get_config(model)
+    return read_config(model) if Path(model).exists() or is_name(model) else get_config(model)

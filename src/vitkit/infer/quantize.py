@@ -49,13 +49,16 @@ def quantize_onnx(path: Path, info: ExportInfo, pixels: np.ndarray) -> None:
 def quantize_openvino(path: Path, info: ExportInfo, pixels: np.ndarray) -> None:
     """In place: .xml and .bin."""
     ov, nncf = need("openvino", "int8 of OpenVINO"), need("nncf", "int8 of OpenVINO")
-    fix = need("nncf.quantization.advanced_parameters", "int8 of OpenVINO")
-    batches = [info.feed(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)]
+    advanced = need("nncf.quantization.advanced_parameters", "int8 of OpenVINO")
+    images = [info.feed(pixels[i : i + 1]) for i in range(len(pixels))]  # one by one, as NNCF asks for transformers
     with quiet():
         quantized = nncf.quantize(
-            ov.Core().read_model(path), nncf.Dataset(batches), subset_size=len(batches),
+            ov.Core().read_model(path), nncf.Dataset(images), subset_size=len(images),
             model_type=nncf.ModelType.TRANSFORMER,
-            advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=fix.OverflowFix.ENABLE),
+            advanced_parameters=nncf.AdvancedQuantizationParameters(
+                overflow_fix=advanced.OverflowFix.ENABLE,
+                smooth_quant_alphas=advanced.AdvancedSmoothQuantParameters(matmul=-1),  # off: narrow models suffer
+            ),
         )  # fmt: skip
         save_openvino(quantized, info, path.with_suffix(".new.xml"))
     for suffix in (".xml", ".bin"):

@@ -6,6 +6,7 @@ OUT/model           the best of them, by validation
 
 import dataclasses
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ class Rung:
     val: Mapping[str, Any]  # n, top1, top1_interval, nll
     test: Mapping[str, Any] | None
     seconds: float
+    core_seconds: float  # what it cost: processor time, of all threads and workers; of the last start, if resumed
     note: str
     run: str | None  # the run folder; kNN has none, for its classifier is the data itself
 
@@ -99,7 +101,7 @@ def climb(
 
 
 def _nearest(recipe: Recipe) -> Rung:
-    began, data = time.monotonic(), open_dataset(recipe)
+    began, busy, data = time.monotonic(), _processor_seconds(), open_dataset(recipe)
     model = load_model(recipe.init)
     preprocess = suggest_preprocess(data.splits["train"], recipe, model)
     found = nearest(model, data, "val", preprocess)
@@ -107,11 +109,12 @@ def _nearest(recipe: Recipe) -> Rung:
     note = f"k = {found.k}, chosen by leaving one training image out"
     measured = [evaluate_predictions(each.predictions) for each in (found, test) if each]
     val, *rest = [_part(e.to_dict()) for e in measured]
-    return Rung("knn", val, rest[0] if rest else None, round(time.monotonic() - began, 2), note, None)
+    seconds, cost = round(time.monotonic() - began, 2), round(_processor_seconds() - busy, 2)
+    return Rung("knn", val, rest[0] if rest else None, seconds, cost, note, None)
 
 
 def _trained(name: str, recipe: Recipe, folder: Path, resume: bool, quiet: bool) -> Rung:
-    began = time.monotonic()
+    began, busy = time.monotonic(), _processor_seconds()
     going_on = resume and (folder / name / "recipe.json").is_file()
     if going_on:  # what was left of the minutes is in the recipe it began with
         recipe = Recipe.from_dict(json.loads((folder / name / "recipe.json").read_text()))
@@ -119,7 +122,14 @@ def _trained(name: str, recipe: Recipe, folder: Path, resume: bool, quiet: bool)
     note = f"{result.epochs:.4g} epochs" if result.steps else "frozen features, a linear classifier"
     seconds = result.seconds if going_on else time.monotonic() - began
     test = _part(result.test) if result.test else None
-    return Rung(name, _part(result.val), test, round(seconds, 2), note, result.run)
+    cost = _processor_seconds() - busy
+    return Rung(name, _part(result.val), test, round(seconds, 2), round(cost, 2), note, result.run)
+
+
+def _processor_seconds() -> float:
+    """Of this process and the workers it has ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _part(measured: Mapping[str, Any]) -> dict[str, Any]:
