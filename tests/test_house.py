@@ -27,6 +27,7 @@ ORDER = [
     "train",
     "transfer",
     "bench",
+    "plan",
     "report",
     "serve",
     "cli",

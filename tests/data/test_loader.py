@@ -48,8 +48,8 @@ def test_the_shares_of_the_ranks_are_the_batch_in_order(count, share, ranks, ste
 
 
 def test_a_batch_that_cannot_be_shared_is_an_error_not_a_smaller_batch():
-    with pytest.raises(ConfigError, match="batch=10 cannot be shared by 4 processes: use a multiple of 4"):
-        Plan(100, 10).at(0, (0, 4))
+    with pytest.raises(ConfigError, match="batch=10 is too small for 11 processes: use at least 22"):
+        Plan(100, 10).at(0, (0, 11))
 
 
 def test_a_step_does_not_depend_on_the_steps_before_it():

@@ -42,7 +42,8 @@ def test_every_rung_is_measured_and_the_best_is_kept(weights: str, tmp_path: Pat
         low, high = rung.val["top1_interval"]
         assert 0.3 < low < rung.val["top1"] < high
         assert rung.test is not None
-        assert rung.seconds > 0 and rung.core_seconds > 0
+        assert rung.seconds > 0
+        assert rung.core_seconds > 0
     best = max((r for r in found.rungs if r.run), key=lambda r: r.val["top1"])
     assert load_model(tmp_path / "out").info.metrics["val_top1"] == pytest.approx(best.val["top1"], abs=1e-6)
     assert json.loads((tmp_path / "out" / "ladder.json").read_text())["best"] == found.best

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
@@ -20,7 +20,7 @@ class Convert:
     """Turn weights of any layout into those of another, and measure what that changes."""
 
     source: Positional[str]
-    """A model folder, a run folder, a foreign checkpoint or hf-hub:owner/name."""
+    """A model folder, a run folder or one state in its checkpoints/, a foreign checkpoint or hf-hub:owner/name."""
     out: Positional[str]
     """The folder to write, or a single file that ends in .safetensors or .npz."""
     to: str
@@ -79,9 +79,12 @@ class Convert:
 
 
 def to_weights(command: Convert) -> int:
+    from vitkit.train.snapshot import as_folder
     from vitkit.weights.convert import convert
 
-    report = convert(command.source, command.out, command.to, **command.options())
+    with as_folder(command.source) as source:
+        report = convert(source, command.out, command.to, **command.options())
+    report = replace(report, read=replace(report.read, source=command.source))
     if command.json:
         print_json({**asdict(report), "read": {**asdict(report.read), "config": report.read.config.to_dict()}})
     else:

@@ -24,6 +24,8 @@ from vitkit.cli.explain import Explain
 from vitkit.cli.inspect import Inspect
 from vitkit.cli.ladder import Ladder
 from vitkit.cli.models import Models
+from vitkit.cli.pack import Pack
+from vitkit.cli.plan import Plan
 from vitkit.cli.predict import Predict
 from vitkit.cli.readable import readable
 from vitkit.cli.report import Report
@@ -40,6 +42,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "models": Models,
     "summary": Summary,
     "inspect": Inspect,
+    "pack": Pack,
+    "plan": Plan,
     "train": Train,
     "ladder": Ladder,
     "eval": Eval,

@@ -54,12 +54,14 @@ class Train:
             result = train(self.resolve(), self.out, resume=self.resume, quiet=self.json, on_record=live)
         if not result.is_main:
             return 0
+        if not self.json:  # before the report: that takes a while, and who waits has the figures already
+            show_result(result)
+            console().print(f"model   {self.out}/model")
         report = write_report(self.out)
         if self.json:
             print_json(result.to_dict() | {"report": str(report)})
         else:
-            show_result(result)
-            console().print(f"model   {self.out}/model\nreport  {report}")
+            console().print(f"report  {report}")
         return 0
 
     def resolve(self) -> "Recipe":

@@ -25,15 +25,16 @@ class Found:
     splits: Sequence[str] | None = None  # "train", "val" or "test" of each; None: all are train
     class_names: Sequence[str] | None = None  # what the indices mean, where the source says so
     notes: Sequence[str] = ()
+    keep_order: bool = False  # of the source: it can be read from beginning to end, and not well otherwise
 
 
 def arrange(found: Found) -> Dataset:
     if not len(found.images):
         raise DataError(f"{found.name}: no images found; `vitkit inspect --help` shows what a data set looks like")
     indices, class_names, notes = _classes(found)
-    order = np.argsort(indices, kind="stable")
+    order = np.arange(len(indices)) if found.keep_order else np.argsort(indices, kind="stable")
     stamps = None
-    if len(found.images) <= CONTENT_LIMIT:
+    if len(found.images) <= CONTENT_LIMIT and not found.keep_order:
         stamps = stamp_all(found.images)
         # lexsort's last key counts most: the class first, then the content
         order = np.lexsort((*stamps.T[::-1], indices))

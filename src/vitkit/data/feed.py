@@ -5,11 +5,12 @@ since a random-resized crop wants the original pixels; Pillow cuts and resizes t
 pure function of its step, so worker processes change nothing but the speed.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Protocol
 
@@ -23,8 +24,10 @@ from vitkit.data.decode import decode, read_header, upright_size
 from vitkit.data.draws import Picks
 from vitkit.data.loader import Plan
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import THREADS, Arrays, Progress, Split, Subset, read_all
+from vitkit.data.shards import read_many, underlying
+from vitkit.data.source import THREADS, Arrays, Corrupt, Encoded, Progress, Split, read_all
 from vitkit.data.usable import Known, usable
+from vitkit.errors import CorruptImageError
 
 MEMORY = 4 * 2**30  # bytes of decoded images that may be held
 
@@ -61,6 +64,17 @@ class InMemory:
         return resized.round().clamp(0, 255).to(torch.uint8)
 
 
+class Gone(CorruptImageError):
+    """A sample that could be read, or was sure to be, before the run began."""
+
+    def __init__(self, index: int, error: CorruptImageError) -> None:
+        super().__init__(error.name, error.reason)
+        self.index = index
+
+    def __reduce__(self) -> tuple[type, tuple[int, CorruptImageError]]:
+        return Gone, (self.index, CorruptImageError(self.name, self.reason))
+
+
 @dataclass(frozen=True)
 class FromFiles:
     split: Split
@@ -74,14 +88,21 @@ class FromFiles:
         images = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).contiguous()
         return augment(images, picks, self.augment, geometry_done=resized)
 
+    def _read(self, picks: Picks) -> Iterator[tuple[Encoded, str]]:
+        """Each with its name."""
+        for index, encoded in zip(picks.index.tolist(), read_many(self.split.images, picks.index), strict=True):
+            if isinstance(encoded, CorruptImageError):
+                raise Gone(index, encoded)
+            yield encoded, self.split.images.name(index)
+
     def _whole(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
-        return [preprocess.array(self.split.images[i], self.split.images.name(i)) for i in picks.index.tolist()]
+        return [preprocess.array(encoded, name) for encoded, name in self._read(picks)]
 
     def _cropped(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
         """Headers first: the boxes of a batch are drawn in one go, and each image is decoded no larger than its box
         asks for."""
-        names = [self.split.images.name(i) for i in picks.index.tolist()]
-        headers = [read_header(self.split.images[i], n) for i, n in zip(picks.index.tolist(), names, strict=True)]
+        contents, names = zip(*self._read(picks), strict=True)
+        headers = [read_header(encoded, name) for encoded, name in zip(contents, names, strict=True)]
         widths, heights = np.array([upright_size(header) for header in headers]).T
         boxes = crop_box(picks, self.augment, widths, heights).tolist()
         flipped = flips(picks) if self.augment.flip else np.zeros(len(picks), dtype=bool)
@@ -108,7 +129,7 @@ def make_store(
     if fits_memory(split, preprocess) and (settings.crop != "resized" or _as_they_are(split, preprocess) is not None):
         pixels, kept, bad = load(split, preprocess, limit, progress)
         return InMemory(pixels, settings), kept, bad
-    kept, bad = usable(split, preprocess.check, limit, progress, known)
+    kept, bad = usable(split, preprocess.check, limit, progress, known, trust=True)
     return FromFiles(kept, preprocess, settings), kept, bad
 
 
@@ -140,10 +161,7 @@ def _as_they_are(split: Split, preprocess: Preprocess) -> Tensor | None:
 
 def arrays_of(split: Split) -> np.ndarray | None:
     """The pixels of a split that is held as one array."""
-    images, rows = split.images, None
-    while isinstance(images, Subset):
-        rows = images.indices if rows is None else images.indices[rows]
-        images = images.images
+    images, rows = underlying(split.images)
     if not isinstance(images, Arrays):
         return None
     return images.pixels if rows is None else images.pixels[rows]
@@ -151,16 +169,34 @@ def arrays_of(split: Split) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Feed:
-    """Batches by step; `part` is the share of each that falls to this process."""
+    """Batches by step; `part` is the share of each that falls to this process.
+
+    With `lost`, the place of a sample that has gone since the run began is taken by the next one in the split: whoever
+    meets it does the same, and a resumed run too. It is said and counted, and too many end the run.
+    """
 
     store: Store
     labels: np.ndarray
     plan: Plan
     part: tuple[int, int] = (0, 1)
+    lost: Corrupt | None = None
 
     def batch(self, step: int, size: tuple[int, int]) -> Batch:
         picks = self.plan.at(step, self.part)
-        return Batch(self.store.fetch(picks, size), torch.from_numpy(self.labels[picks.index]), picks)
+        while True:
+            try:
+                return Batch(self.store.fetch(picks, size), torch.from_numpy(self.labels[picks.index]), picks)
+            except Gone as gone:
+                if self.lost is None:
+                    raise
+                picks = self._without(picks, gone, self.lost)
+
+    def _without(self, picks: Picks, gone: Gone, lost: Corrupt) -> Picks:
+        if gone.name not in lost.found:
+            logging.getLogger(__name__).warning("left out from step to step: %s", gone)
+        lost.add(gone)
+        instead = (gone.index + 1) % self.plan.count
+        return replace(picks, index=np.where(picks.index == gone.index, instead, picks.index))
 
     def stream(self, start: int, size_at: Callable[[int], tuple[int, int]], workers: int) -> Iterator[Batch]:
         """Batches from a step on, without end, made ahead of their use by threads or by worker processes."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vitkit.data.shards import Shards
 from vitkit.data.source import CONTENT_LIMIT, Arrays, Dataset, Encoded, Files, Images, Split, Subset, parallel
 from vitkit.errors import CorruptImageError
 
@@ -57,9 +58,15 @@ def stamp(images: Images, index: int) -> bytes:
     try:
         if isinstance(images, Files):
             return _digest(*_ends(Path(images.paths[index])))
-        return _digest(*_parts(images[index]))
+        if isinstance(images, Shards) and (known := images.stamp(index)):
+            return known
+        return stamp_of(images[index])
     except (OSError, CorruptImageError):  # there is no content: its name stands for it, and reading it will say why
         return _digest(0, images.name(index).encode())
+
+
+def stamp_of(encoded: Encoded) -> bytes:
+    return _digest(*_parts(encoded))
 
 
 def _parts(encoded: Encoded) -> tuple[int, bytes]:

@@ -10,7 +10,29 @@ from functools import lru_cache
 import numpy as np
 
 from vitkit.data.draws import Picks, permutation, uniform
+from vitkit.data.windows import Windows
 from vitkit.errors import ConfigError
+
+PAIR = 2  # neighbours in a batch are mixed with each other (`mix.py`): they go to one process
+
+
+def share(batch: int, part: tuple[int, int]) -> range:
+    """The rows of a batch that fall to rank `part[0]` of `part[1]`: as evenly as pairs go, where there are enough."""
+    rank, ranks = part
+    if batch < ranks:
+        raise ConfigError(f"batch={batch} is too small for {ranks} processes: use at least {ranks * PAIR}")
+    unit = _unit(batch, ranks)
+    units = -(-batch // unit)
+    return range(unit * (rank * units // ranks), min(batch, unit * ((rank + 1) * units // ranks)))
+
+
+def largest_share(batch: int, ranks: int) -> int:
+    """No rank has more rows than this."""
+    return min(batch, _unit(batch, ranks) * -(-batch // (_unit(batch, ranks) * ranks)))
+
+
+def _unit(batch: int, ranks: int) -> int:
+    return PAIR if batch >= ranks * PAIR else 1
 
 
 @dataclass(frozen=True)
@@ -19,6 +41,7 @@ class Plan:
 
     `repeats`: repeated augmentation (Hoffer et al. 2020): each sample comes this many times close together, with other
     draws each time, and an epoch shows correspondingly fewer samples. `weights`: sample with replacement, this often.
+    `windows`: shuffle within these, where samples cannot be read from anywhere at once.
     """
 
     count: int
@@ -26,6 +49,7 @@ class Plan:
     seed: int = 0
     repeats: int = 1
     weights: np.ndarray | None = field(default=None, compare=False)
+    windows: Windows | None = field(default=None, compare=False)
 
     def steps(self, epochs: float) -> int:
         """How many steps show `epochs` times as many images as there are samples."""
@@ -33,28 +57,28 @@ class Plan:
 
     def at(self, step: int, part: tuple[int, int] = (0, 1)) -> Picks:
         """The batch of a step, or the share of it that falls to rank `part[0]` of `part[1]`."""
-        rank, ranks = part
-        if self.batch % ranks:
-            raise ConfigError(f"batch={self.batch} cannot be shared by {ranks} processes: use a multiple of {ranks}")
-        share = self.batch // ranks
-        position = np.arange(rank * share, (rank + 1) * share) + step * self.batch
+        rows = share(self.batch, part)
+        position = np.arange(rows.start, rows.stop) + step * self.batch
         epoch, place = position // self.count, position % self.count
         index, copy = np.empty_like(place), np.empty_like(place)
         for e in np.unique(epoch):
             here = epoch == e
-            index[here], copy[here] = (a[place[here]] for a in self._epoch(int(e)))
+            index[here], copy[here] = self._epoch(int(e), place[here])
         return Picks(self.seed, epoch, index, copy)
 
-    def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _epoch(self, epoch: int, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which samples stand at these places of an epoch, and for the how-manieth time."""
         if self.weights is not None:
-            return _drawn(self.seed, epoch, self.weights.astype(np.float64).tobytes(), self.repeats)
-        return _shuffled(self.seed, epoch, self.count, self.repeats)
+            index, copy = _drawn(self.seed, epoch, self.weights.astype(np.float64).tobytes(), self.repeats)
+            return index[place], copy[place]
+        place, copy = _views(place, self.repeats)
+        if self.windows is not None:
+            return self.windows.at(self.seed, epoch, place), copy
+        return _shuffled(self.seed, epoch, self.count)[place], copy
 
 
-@lru_cache(maxsize=4)  # a batch touches two epochs at most; the next one may be read ahead
-def _shuffled(seed: int, epoch: int, count: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
-    place, copy = _views(count, repeats)
-    return permutation(seed, epoch, count)[place], copy
+# a batch touches two epochs at most; the next one may be read ahead
+_shuffled = lru_cache(maxsize=4)(permutation)
 
 
 @lru_cache(maxsize=4)
@@ -62,16 +86,16 @@ def _drawn(seed: int, epoch: int, weights: bytes, repeats: int) -> tuple[np.ndar
     share = np.cumsum(np.frombuffer(weights))
     draws = uniform("balanced", seed, epoch, np.arange(len(share)))
     index = np.searchsorted(share / share[-1], draws, side="right").clip(max=len(share) - 1)
-    index = index[_views(len(share), repeats)[0]]
+    index = index[_views(np.arange(len(share)), repeats)[0]]
     return index, _occurrence(index)
 
 
-def _views(count: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+def _views(place: np.ndarray, repeats: int) -> tuple[np.ndarray, np.ndarray]:
     """Which sample stands where, and for the how-manieth time: 0 1 0 1 2 3 2 3 … for two repeats.
 
     Samples take turns two by two, for neighbours in a batch are mixed (`mix.py`): two views of one would stay as is.
     """
-    block, within = np.divmod(np.arange(count), 2 * repeats)
+    block, within = np.divmod(place, 2 * repeats)
     return 2 * block + within % 2, within // 2
 
 

@@ -99,32 +99,32 @@ def read_csv(path: Path, label: str) -> Dataset:
             columns = list(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as CSV ({error}); expected UTF-8 with a header line") from error
-    image_column = _column(columns, IMAGE_COLUMNS, str(path))
-    label_column = _column(columns, (label,), str(path))
+    image_column = pick_column(columns, IMAGE_COLUMNS, str(path))
+    label_column = pick_column(columns, (label,), str(path))
     for line, row in rows:
         for column in (image_column, label_column, *(["split"] if "split" in columns else [])):
             if not row[column]:
                 raise DataError(f"{path}, line {line}: no {column}; fill it in or remove the line")
-    splits = [_split(row["split"], f"{path}, line {line}") for line, row in rows] if "split" in columns else None
+    splits = [named_split(row["split"], f"{path}, line {line}") for line, row in rows] if "split" in columns else None
     images = Files([str(path.parent / row[image_column]) for _, row in rows])
     _check_any_exists(images, path)
-    return arrange(Found(path.stem, images, _numbers_or_names([row[label_column] for _, row in rows]), splits))
+    return arrange(Found(path.stem, images, numbers_or_names([row[label_column] for _, row in rows]), splits))
 
 
-def _column(columns: Sequence[str], wanted: Sequence[str], where: str) -> str:
+def pick_column(columns: Sequence[str], wanted: Sequence[str], where: str) -> str:
     for name in wanted:
         if name in columns:
             return name
     raise UnknownNameError("column", wanted[0], columns, f"{where}; it has {', '.join(columns) or 'no columns'}")
 
 
-def _split(name: str, where: str) -> str:
+def named_split(name: str, where: str) -> str:
     if name.strip().lower() not in SPLIT_NAMES:
         raise UnknownNameError("split", name, SPLITS, where)
     return SPLIT_NAMES[name.strip().lower()]
 
 
-def _numbers_or_names(labels: list[str]) -> list[str] | np.ndarray:
+def numbers_or_names(labels: list[str]) -> list[str] | np.ndarray:
     """Text that is all whole numbers is class indices."""
     if labels and all(_WHOLE_NUMBER.fullmatch(text) for text in labels):
         return np.array([int(text) for text in labels], dtype=np.int64)
@@ -173,24 +173,27 @@ def read_parquet(path: Path, label: str) -> Dataset:
         raise DataError(f"{path}: no parquet file matches")
     try:
         schema = parquet.read_schema(files[0])
-        image_column = _column(schema.names, IMAGE_COLUMNS, str(files[0]))
-        label_column = _column(schema.names, (label,), str(files[0]))
+        image_column = pick_column(schema.names, IMAGE_COLUMNS, str(files[0]))
+        label_column = pick_column(schema.names, (label,), str(files[0]))
         others = [c for c in ("split", "path") if c in schema.names]
         wanted = list(dict.fromkeys([image_column, label_column, *others]))
-        _check_fits_memory(files, image_column, path, parquet)
+        if not _fits_memory(files, image_column, parquet):
+            from vitkit.data.stream import open_parquet_files  # it builds on this file
+
+            return open_parquet_files(path.stem, [str(f) for f in files], label)
         tables = [parquet.read_table(f, columns=wanted) for f in files]
         table = pyarrow.concat_tables(tables)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read as parquet ({str(error).splitlines()[0]})") from error
     places = [f"{f.name}[{row}]" for f, t in zip(files, tables, strict=True) for row in range(len(t))]
     if "split" in schema.names:
-        splits = [_split(str(s), p) for s, p in zip(table["split"].to_pylist(), places, strict=True)]
+        splits = [named_split(str(s), p) for s, p in zip(table["split"].to_pylist(), places, strict=True)]
     else:
-        splits = [_split_of_file(f) for f, t in zip(files, tables, strict=True) for _ in range(len(t))]
+        splits = [split_of_file(f) for f, t in zip(files, tables, strict=True) for _ in range(len(t))]
     paths = table["path"].to_pylist() if "path" in others and image_column != "path" else [None] * len(places)
     images = _parquet_images(table[image_column], paths, places, files[0].parent, path)
-    class_names = _huggingface_names(schema, label_column)
-    return arrange(Found(path.stem, images, _parquet_labels(table[label_column], places), splits, class_names))
+    class_names = huggingface_names(schema, label_column)
+    return arrange(Found(path.stem, images, parquet_labels(table[label_column], places), splits, class_names))
 
 
 def _shards(path: Path) -> list[Path]:
@@ -199,7 +202,7 @@ def _shards(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(map(Path, glob(str(path), recursive=True)))
 
 
-def _split_of_file(path: Path) -> str:
+def split_of_file(path: Path) -> str:
     """train-00000-of-00005.parquet is of train, as is train/0.parquet; other names say nothing."""
     first_word = re.split(r"[^a-z]", path.stem.lower())[0]
     return SPLIT_NAMES.get(first_word) or SPLIT_NAMES.get(path.parent.name.lower()) or "train"
@@ -229,7 +232,7 @@ def _parquet_images(
     return Blobs(column.cast(pyarrow.large_binary()).combine_chunks(), names)
 
 
-def _parquet_labels(column: "pyarrow.ChunkedArray", places: list[str]) -> list[str] | np.ndarray:
+def parquet_labels(column: "pyarrow.ChunkedArray", places: list[str]) -> list[str] | np.ndarray:
     values = column.to_pylist()
     if None in values:
         raise DataError(f"{places[values.index(None)]}: no label; fill it in or remove the row")
@@ -238,7 +241,7 @@ def _parquet_labels(column: "pyarrow.ChunkedArray", places: list[str]) -> list[s
     return [str(v) for v in values]
 
 
-def _huggingface_names(schema: "pyarrow.Schema", label: str) -> list[str] | None:
+def huggingface_names(schema: "pyarrow.Schema", label: str) -> list[str] | None:
     """The class names that Hugging Face's `datasets` keeps in the file's metadata."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
@@ -247,7 +250,7 @@ def _huggingface_names(schema: "pyarrow.Schema", label: str) -> list[str] | None
         return None
 
 
-def _check_fits_memory(files: Sequence[Path], column: str, path: Path, parquet: Any) -> None:
+def _fits_memory(files: Sequence[Path], column: str, parquet: Any) -> bool:
     size = 0
     for file in files:
         metadata = parquet.read_metadata(file)
@@ -255,11 +258,7 @@ def _check_fits_memory(files: Sequence[Path], column: str, path: Path, parquet: 
             columns = [group.column(i) for i in range(group.num_columns)]
             size += sum(c.total_uncompressed_size for c in columns if c.path_in_schema.split(".")[0] == column)
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
-    if size > free:
-        raise DataError(
-            f"{path}: its images are {size / 1e9:.1f} GB, more than the {free / 1e9:.1f} GB of free memory; "
-            "unpack them into class folders, which are read as they are needed"
-        )
+    return size <= free
 
 
 # ── Arrays

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +34,7 @@ SPLIT_NAMES = {
 
 CONTENT_LIMIT = 50_000
 CORRUPT_LIMIT = 0.01
+READ_TOGETHER = 32  # images that one thread asks a store for at once
 THREADS = 8  # they wait for the disk, or decode with Python's lock released
 
 Progress = Callable[[int, int], None]  # (done, of all)
@@ -138,27 +139,33 @@ def open_data(
     data_dir: str | Path | None = None,
     seed: int = 0,
     val_fraction: float = 0.1,
+    corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Dataset:
-    """A folder of class folders, a CSV, parquet files (one, a folder or a pattern), an .npz of arrays, or a name.
+    """A folder of class folders, a CSV, parquet files (one, a folder or a pattern), an .npz of arrays, or a name; or
+    shards, here or in an object store: the folder of `vitkit pack`, WebDataset tars (`stream.py`).
 
     `label` is the column of the class in CSV and parquet. Where there is a train but no val split, `val_fraction` of
-    train is set aside, drawn by `seed`, and noted; 0 leaves train whole. A test split is never made.
+    train is set aside, drawn by `seed`, and noted; 0 leaves train whole. A test split is never made. `corrupt_limit`:
+    the share of images that may lie in shards that are missing or broken.
     """
     # They build on the types above.
     from vitkit.data.arrange import with_val
     from vitkit.data.named import NAMED, open_named
     from vitkit.data.readers import READERS
+    from vitkit.data.stream import is_shards, open_shards
 
     if not 0 <= val_fraction < 1:
         raise UsageError(f"val_fraction={val_fraction}: expected at least 0 and below 1")
     if isinstance(spec, str) and spec in NAMED:
         return with_val(open_named(spec, data_dir), val_fraction, seed)
+    if is_shards(str(spec)):
+        return with_val(open_shards(str(spec), label, corrupt_limit), val_fraction, seed)
     path = Path(spec).expanduser()
     for fits, read in READERS:
         if fits(path):
             return with_val(read(path, label), val_fraction, seed)
     if path.exists():
-        raise DataError(f"{path}: not a data set; expected a folder, .csv, .parquet or .npz")
+        raise DataError(f"{path}: not a data set; expected a folder, .csv, .parquet, .tar or .npz")
     raise UnknownNameError("data set", str(spec), NAMED, "nor is there such a file or folder")
 
 
@@ -208,25 +215,38 @@ def read_some(
     progress: Progress | None = None,
     threads: int = THREADS,
 ) -> tuple[list[Any], np.ndarray, list[tuple[str, str]]]:
-    """The same for these rows of it: the results, the rows of the good ones, what is bad. `limit` is of the split."""
+    """The same for these rows of it: the results, the rows of the good ones, what is bad. `limit` is of the split.
 
-    def one(place: int) -> Any:
-        index = int(rows[place])
+    Read in the order in which they lie on the disk; returned in the order of `rows`.
+    """
+    from vitkit.data.shards import read_many, reading_order  # they build on the types above
+
+    order = reading_order(split.images, rows)
+    together = READ_TOGETHER if len(rows) > READ_TOGETHER * threads else 1
+
+    def some(block: int) -> list[Any]:
+        indices = rows[order[block * together : (block + 1) * together]]
+        return [one(int(i), encoded) for i, encoded in zip(indices, read_many(split.images, indices), strict=True)]
+
+    def one(index: int, encoded: Encoded | CorruptImageError) -> Any:
+        if isinstance(encoded, CorruptImageError):
+            return encoded
         try:
-            return convert(split.images[index], split.images.name(index))
+            return convert(encoded, split.images.name(index))
         except CorruptImageError as error:
             return error
 
-    corrupt, results, good = Corrupt(len(split), limit), [], []
-    for place, result in enumerate(parallel(one, len(rows), threads)):
+    corrupt, results = Corrupt(len(split), limit), dict[int, Any]()
+    blocks = parallel(some, -(-len(rows) // together), threads, ahead=max(256 // together, threads))
+    for done, (place, result) in enumerate(zip(order.tolist(), chain.from_iterable(blocks), strict=True), 1):
         if isinstance(result, CorruptImageError):
             corrupt.add(result)
         else:
-            results.append(result)
-            good.append(rows[place])
+            results[place] = result
         if progress:
-            progress(place + 1, len(rows))
-    return results, np.array(good, dtype=np.int64), list(corrupt.found.items())
+            progress(done, len(rows))
+    good = sorted(results)
+    return [results[place] for place in good], rows[np.array(good, dtype=np.int64)], list(corrupt.found.items())
 
 
 def parallel(work: Callable[[int], Any], count: int, threads: int = THREADS, ahead: int = 256) -> Iterable[Any]:

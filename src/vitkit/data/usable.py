@@ -16,6 +16,7 @@ import numpy as np
 import PIL
 
 from vitkit.data.decode import MAX_PIXELS
+from vitkit.data.shards import Shard, Shards, underlying
 from vitkit.data.source import (
     CORRUPT_LIMIT,
     Encoded,
@@ -28,8 +29,9 @@ from vitkit.data.source import (
     parallel,
     read_some,
 )
+from vitkit.data.storage import is_remote
 from vitkit.errors import CorruptImageError, WorkError
-from vitkit.files import write_atomic
+from vitkit.files import sha256, write_atomic
 
 
 class Known:
@@ -57,13 +59,20 @@ def usable(
     limit: float = CORRUPT_LIMIT,
     progress: Progress | None = None,
     known: Known | None = None,
+    trust: bool = False,
 ) -> tuple[Split, list[tuple[str, str]]]:
-    """The part of a split that `check(encoded, name)`, such as `Preprocess.check`, can take, and what it cannot."""
-    digests = _digests(split.images) if known else np.zeros(len(split), np.uint64)
-    new = np.flatnonzero(~np.isin(digests, known.digests)) if known else np.arange(len(split))
+    """The part of a split that `check(encoded, name)`, such as `Preprocess.check`, can take, and what it cannot.
+
+    `trust`: what was decoded when it was packed need not be again, while its shard is what it was.
+    """
+    sure = _as_packed(split.images, known) if trust else np.zeros(len(split), bool)
+    rest = np.flatnonzero(~sure)
+    digests = _digests(split.images, rest) if known else np.zeros(len(rest), np.uint64)
+    unseen = ~np.isin(digests, known.digests) if known else np.ones(len(rest), bool)
+    new = rest[unseen]
     _, good, bad = read_some(split, new, check, limit, progress)
     if known and len(good):
-        known.add(digests[good])
+        known.add(digests[unseen][np.isin(new, good)])
     if not bad:
         return split, bad
     rows = np.ones(len(split), dtype=bool)
@@ -71,9 +80,9 @@ def usable(
     return split.subset(np.flatnonzero(rows)), bad
 
 
-def _digests(images: Images) -> np.ndarray:
-    """(N,) uint64."""
-    return np.fromiter(parallel(lambda index: _digest(images, index), len(images)), np.uint64, len(images))
+def _digests(images: Images, rows: np.ndarray) -> np.ndarray:
+    """(rows,) uint64."""
+    return np.fromiter(parallel(lambda i: _digest(images, int(rows[i])), len(rows)), np.uint64, len(rows))
 
 
 def _digest(images: Images, index: int) -> int:
@@ -81,7 +90,13 @@ def _digest(images: Images, index: int) -> int:
     if isinstance(images, Subset):
         return _digest(images.images, int(images.indices[index]))
     try:
-        if isinstance(images, Files):
+        if isinstance(images, Shards):
+            shard = images.shards[images.rows.shard[index]]
+            if shard.stored is None or images.rows.crc is None:
+                return 0
+            place = images.rows.place[index]
+            content = f"{shard.stored.state}\0{shard.stored.size}\0{place}\0{images.rows.crc[index]}".encode()
+        elif isinstance(images, Files):
             path = os.path.abspath(images.paths[index])
             state = os.stat(path)
             content = f"{path}\0{state.st_size}\0{state.st_mtime_ns}".encode(errors="surrogateescape")
@@ -91,6 +106,33 @@ def _digest(images: Images, index: int) -> int:
     except (OSError, CorruptImageError):
         return 0
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") or 1
+
+
+def _as_packed(images: Images, known: Known | None) -> np.ndarray:
+    """(N,) bool: which images lie in a shard that has not changed since it was packed.
+
+    One that is here is read through and its SHA-256 computed; of one elsewhere the size must do, and every image is
+    checked by its own sum when it comes.
+    """
+    found, rows = underlying(images)
+    if not isinstance(found, Shards) or not found.packed:
+        return np.zeros(len(images), bool)
+    good = np.fromiter(parallel(lambda i: _unchanged(found.shards[i], known), len(found.shards)), bool)
+    if known:
+        known.add(np.array([_shard_digest(s) for s, fine in zip(found.shards, good, strict=True) if fine], np.uint64))
+    whole = good[found.rows.shard]
+    return whole if rows is None else whole[rows]
+
+
+def _unchanged(shard: Shard, known: Known | None) -> bool:
+    if not shard.whole or is_remote(shard.path) or (known and _shard_digest(shard) in known.digests):
+        return shard.whole
+    return sha256(Path(shard.path)) == shard.sha256
+
+
+def _shard_digest(shard: Shard) -> int:
+    content = f"{shard.stored and shard.stored.state}\0{shard.size}\0{shard.sha256}".encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def _read(path: Path) -> np.ndarray:

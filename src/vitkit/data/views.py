@@ -3,23 +3,26 @@
 The numbers are the same either way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vitkit.data.feed import Bad, fits_memory, load
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Progress, Split, parallel
+from vitkit.data.shards import read_many
+from vitkit.data.source import READ_TOGETHER, THREADS, Encoded, Progress, Split, parallel
 from vitkit.data.usable import Known, usable
+from vitkit.errors import CorruptImageError
 
 
 class View(Protocol):
-    def batches(self, size: int) -> Iterator[Tensor]:
-        """(at most `size`, C, H, W) uint8."""
+    def batches(self, size: int, which: Sequence[int] | None = None) -> Iterator[Tensor]:
+        """(at most `size`, C, H, W) uint8: all of them, or those of these numbers."""
         ...
 
 
@@ -27,8 +30,8 @@ class View(Protocol):
 class Held:
     pixels: Tensor  # (N, C, H, W) uint8
 
-    def batches(self, size: int) -> Iterator[Tensor]:
-        yield from (self.pixels[start : start + size] for start in range(0, len(self.pixels), size))
+    def batches(self, size: int, which: Sequence[int] | None = None) -> Iterator[Tensor]:
+        yield from (self.pixels[rows.start : rows.stop] for rows in _rows(len(self.pixels), size, which))
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,27 @@ class Streamed:
     split: Split
     preprocess: Preprocess
 
-    def batches(self, size: int) -> Iterator[Tensor]:
-        images = iter(parallel(self._read, len(self.split), ahead=size))
-        while rows := list(islice(images, size)):
-            yield torch.stack(rows)
+    def batches(self, size: int, which: Sequence[int] | None = None) -> Iterator[Tensor]:
+        batches = _rows(len(self.split), size, which)
+        wanted = np.array(list(chain.from_iterable(batches)), dtype=np.int64)
+        blocks = [wanted[start : start + READ_TOGETHER] for start in range(0, len(wanted), READ_TOGETHER)]
+        ahead = max(size // READ_TOGETHER, THREADS)
+        images = chain.from_iterable(parallel(lambda i: self._read(blocks[i]), len(blocks), ahead=ahead))
+        for rows in batches:
+            yield torch.stack(list(islice(images, len(rows))))
 
-    def _read(self, index: int) -> Tensor:
-        return self.preprocess(self.split.images[index], self.split.images.name(index))
+    def _read(self, indices: np.ndarray) -> list[Tensor]:
+        encoded = read_many(self.split.images, indices)
+        return [self._seen(int(i), e) for i, e in zip(indices, encoded, strict=True)]
+
+    def _seen(self, index: int, encoded: Encoded | CorruptImageError) -> Tensor:
+        if isinstance(encoded, CorruptImageError):
+            raise encoded
+        return self.preprocess(encoded, self.split.images.name(index))
+
+
+def _rows(count: int, size: int, which: Sequence[int] | None) -> list[range]:
+    return [range(n * size, min((n + 1) * size, count)) for n in (range(-(-count // size)) if which is None else which)]
 
 
 def view(

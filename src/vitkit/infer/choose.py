@@ -1,4 +1,4 @@
-"""Which engine for how much work: by what preparing costs and what it saves (docs/export.md)."""
+"""Which engine for how much work: by what preparing costs and what it saves (docs/guides/export.md)."""
 
 from dataclasses import dataclass
 

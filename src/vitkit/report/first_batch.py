@@ -8,14 +8,13 @@ from torch import Tensor
 
 from vitkit.data.draws import Picks
 from vitkit.data.feed import FromFiles, InMemory, Store, fits_memory, make_store
-from vitkit.data.loader import Plan
 from vitkit.data.mix import mix
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.source import Split
 from vitkit.model.config import Pair
 from vitkit.train import Recipe
 from vitkit.train.schedule import image_size
-from vitkit.train.setup import batch_size, class_weights
+from vitkit.train.setup import sample_plan
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,7 @@ class FirstBatch:
 
 def first_batch(recipe: Recipe, train: Split, classes: int, preprocess: Preprocess, patch: Pair) -> FirstBatch:
     """Step 0. `train` holds the images that can be read, `preprocess` is the run's."""
-    weights = class_weights(train.labels, classes).double().numpy()[train.labels] if recipe.balanced_sampling else None
-    plan = Plan(len(train), batch_size(recipe, len(train), 1), recipe.seed, recipe.augment.repeats, weights)
-    picks = plan.at(0)
+    picks = sample_plan(recipe, train, classes).at(0)
     pixels = _store(recipe, train, preprocess, picks).fetch(
         picks, image_size(0.0, recipe.schedule, preprocess.size, patch)
     )

@@ -1,1 +1,1 @@
-"""The model over HTTP, and the page. Batches, limits, and processes that may die of a bad image: docs/serve.md."""
+"""The model over HTTP, and the page. Batches, limits, processes that may die of a bad image: docs/guides/serve.md."""

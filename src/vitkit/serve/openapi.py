@@ -32,7 +32,7 @@ def document(limits: Limits, version: str) -> dict[str, Any]:
             "/v1/explain": _post("Which patches made the model say what it said", parameters.EXPLAIN, limits,
                                  {"application/json": _ref("Explanation"), "image/png": _BYTES},
                                  more=["cannot_explain"]),
-            "/v1/attention": _post("All attention of one image in a compact binary form: see docs/serve.md",
+            "/v1/attention": _post("All attention of one image in a compact binary form: see docs/guides/serve.md",
                                    parameters.ATTENTION, limits,
                                    {"application/octet-stream": _BYTES},
                                    more=["cannot_explain"]),

@@ -6,28 +6,29 @@ fit         step by step: batch → loss → gradients → update, with validati
 finish      the best weights by validation, measured once on test, in a model folder
 """
 
+import contextlib
 import dataclasses
 import signal
 import time
 from pathlib import Path
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitkit.data.draws import uniform
 from vitkit.data.feed import Batch
+from vitkit.data.loader import largest_share
 from vitkit.data.mix import mix
 from vitkit.errors import Interrupted, WorkError
 from vitkit.evaluate import Predictions, evaluate_predictions
-from vitkit.train import checkpoint, optimizer, schedule
+from vitkit.train import checkpoint, optimizer, schedule, sharding
 from vitkit.train.distributed import join
 from vitkit.train.interrupt import Interrupts
 from vitkit.train.log import Journal, OnRecord, Silent, Window
 from vitkit.train.objective import Heads, distilled, soft_targets, supervised
 from vitkit.train.outcome import Result, finish, predict
 from vitkit.train.recipe import Recipe
-from vitkit.train.run_folder import check_folder, open_folder
+from vitkit.train.run_folder import check_folder, hold, is_ours, open_folder
 from vitkit.train.setup import Parts, build_model, choose_model, open_dataset, open_task, prepare
 from vitkit.train.start import start_from
 from vitkit.train.state import State
@@ -46,20 +47,23 @@ def train(
 ) -> Result:
     """Train as the recipe says, into the run folder `out` (runs/DATA by default).
 
-    With `resume`, go on from the newest whole checkpoint of that folder. `on_record(folder)` is called whenever numbers
-    were recorded there; what goes wrong in it is said and does not stop the run.
+    With `resume`, or where torchrun has started the processes of the same job again, go on from the newest whole
+    checkpoint of that folder. `on_record(folder)` is called whenever numbers were recorded there; what goes wrong in
+    it is said and does not stop the run.
     """
     began, folder = time.monotonic(), Path(out) if out else Path("runs") / Path(recipe.data).stem
     world, log, threads = join(recipe.machine.device), None, torch.get_num_threads()
+    resume, held = resume or world.tell(is_ours(folder)), contextlib.ExitStack()
     try:
         torch.set_num_threads(recipe.machine.threads or threads)
         data = open_dataset(recipe)
         recipe, teacher = load_teacher(choose_model(recipe, data))
         world.first(lambda: check_folder(folder, recipe, data, resume))
         start = start_from(recipe)
-        task = open_task(recipe, data, start, quiet=quiet or not world.is_main)
+        task = world.in_turn(lambda: open_task(recipe, data, start, quiet=quiet or not world.is_main))
         model = build_model(recipe, task, start).to(world.device)
         world.first(lambda: open_folder(folder, recipe, data))  # only now: a mistake before this leaves nothing behind
+        world.first(lambda: held.enter_context(hold(folder)))
         log = Journal(folder, quiet, on_record) if world.is_main else Silent()
         parts, state = prepare(recipe, folder, world, log, task, model, teacher, resume)
         with Interrupts() as interrupts:  # until here, leaving at once loses nothing
@@ -71,6 +75,7 @@ def train(
         torch.set_num_threads(threads)
         if log:
             log.close()
+        held.close()
         world.leave()
 
 
@@ -82,7 +87,8 @@ class Run:
         self.began = began - state.clock.seconds
         self.saved_at = time.monotonic()
         self.validation_seconds = 0.0
-        self.module: nn.Module = parts.world.wrap(Heads(state.model) if parts.teacher else state.model)
+        module = Heads(state.model) if parts.teacher else state.model
+        self.module = sharding.replicate(module, state.model, parts.world)
 
     def tune(self) -> None:
         """Choose once, on the first start; a resumed run keeps what was chosen."""
@@ -95,7 +101,7 @@ class Run:
             micro = self.state.choice.micro_batch or r.machine.micro_batch  # as the trials left it
             self.state.choice = dataclasses.replace(chosen, micro_batch=micro)
         if self.state.choice.compile:
-            self.module = cast(nn.Module, torch.compile(self.module))
+            self.module = sharding.compiled(self.module, self.state.model)
         self.parts.log.say(f"{self.parts.task.data.name}: {self._describe()}")
         if clock.step == 0:
             if clock.minutes:
@@ -126,7 +132,7 @@ class Run:
             if clock.done:
                 break
             window.add(*self.update(batch), images=self.parts.batch)
-            report, save, stop = self.parts.world.any(window.due, self._save_is_due(), bool(self.interrupts.received))
+            report, save, stop = self.parts.world.any(window.due, self._save_is_due(), self._is_to_stop())
             if report or clock.done:
                 self._report(window)
                 self._replan(window.step_seconds)
@@ -137,6 +143,7 @@ class Run:
             if save or stop or clock.done:
                 self._save()
             if stop:
+                self._settle()
                 raise Interrupted(self.interrupts.received or signal.SIGTERM, str(self.parts.folder))
             if self._stops_early():
                 break
@@ -144,6 +151,7 @@ class Run:
         if not self.state.best:  # the time ran out while a state was being saved, before the first validation
             self.validate()
             self._save()
+        self._settle()
 
     def update(self, batch: Batch) -> tuple[float, float, float]:
         """One step. Returns the batch's loss, accuracy and gradient norm; an update that is not finite is left out."""
@@ -152,8 +160,7 @@ class Run:
         # Dropout and stochastic depth draw from torch's generator: started anew at every step, it has no history.
         torch.manual_seed(int(uniform("step", r.seed, state.clock.step, self.parts.world.rank) * 2**53))
         loss, hits = self._gradients_within_memory(batch)
-        parameters = [p for group in state.optimizers for g in group.param_groups for p in g["params"]]
-        norm = nn.utils.clip_grad_norm_(parameters, r.optimizer.clip or float("inf"), foreach=True)
+        norm = optimizer.clip(state.optimizers, r.optimizer.clip)
         if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
             optimizer.set_rate(state.optimizers, schedule.rate(progress, r.schedule))
             for each in state.optimizers:
@@ -184,26 +191,35 @@ class Run:
                 self.parts.log.say(f"out of memory: going on with {micro // 2} images at a time")
 
     def _gradients(self, batch: Batch, choice: Choice) -> tuple[Tensor, Tensor]:
-        """Add the gradients of the batch's mean loss to the parameters; micro-batch by micro-batch if need be."""
-        device, r, task = self.parts.world.device, self.parts.recipe, self.parts.task
+        """Add the gradients of the batch's mean loss to the parameters; micro-batch by micro-batch if need be.
+
+        Processes average their gradients, so each weighs an image by the number of processes over the global batch.
+        All go through as many micro-batches as the one with most images; who has none left sends an image of weight 0.
+        """
+        device, r, task, ranks = self.parts.world.device, self.parts.recipe, self.parts.task, self.parts.world.size
         total, hits = torch.zeros((), device=device), torch.zeros((), device=device)
         images = task.preprocess.normalize(batch.images.to(device, non_blocking=True))
         targets = soft_targets(batch.labels.to(device), task.classes, r.loss.label_smoothing)
         images, targets, answers = self._mixed(images, targets, batch)
-        micro = choice.micro_batch or len(images)
-        for start in range(0, len(images), micro):
-            part, goal = images[start : start + micro], targets[start : start + micro]
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=choice.bf16):
+        most = largest_share(self.parts.batch, ranks)
+        micro = choice.micro_batch or most
+        for start in range(0, most, micro):
+            rows = slice(start, start + micro) if start < len(images) else slice(0, 1)
+            part, goal = images[rows], targets[rows]
+            weight = len(part) * ranks / self.parts.batch if start < len(images) else 0.0
+            with (
+                sharding.holding(self.module, more=start + micro < most),
+                torch.autocast(device.type, dtype=torch.bfloat16, enabled=choice.bf16),
+            ):
                 if self.parts.teacher is None:
                     loss, hit = supervised(self.module, part, goal, self.parts.class_weights)
                 else:
-                    told = self.parts.teacher.answers(part) if answers is None else answers[start : start + micro]
+                    told = self.parts.teacher.answers(part) if answers is None else answers[rows]
                     loss, hit = distilled(self.module, part, goal, told, r.distill, self.parts.class_weights)
-            share = len(part) / len(images)
-            torch.autograd.backward(loss * share)
-            total, hits = total + loss.detach() * share, hits + hit
+                torch.autograd.backward(loss * weight)
+            total, hits = total + loss.detach() * weight, hits + (hit if weight else 0)
         both = self.parts.world.sum(torch.stack([total, hits]))
-        return both[0] / self.parts.world.size, both[1]
+        return both[0] / ranks, both[1]
 
     def _mixed(self, images: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         """Images, labels and what the teacher said before of the images, mixed alike; None: it is asked as it goes."""
@@ -225,6 +241,7 @@ class Run:
         self.parts.log.say(f"step {self.state.clock.step}: loss {loss}, gradient norm {norm}: update left out")
         if self.state.bad_in_a_row >= MAX_BAD_STEPS:
             self._save()
+            self._settle()
             raise WorkError(
                 f"{MAX_BAD_STEPS} steps in a row without a finite gradient; the last good weights are saved in "
                 f"{self.parts.folder}: lower optimizer.lr, or use machine.precision=fp32"
@@ -241,8 +258,9 @@ class Run:
         better = not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"])
         if better or self.parts.recipe.budget.choose == "last":
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
+            weights = sharding.gather(state.model.state_dict(), self.parts.world)
             if self.parts.world.is_main:
-                folder, weights = self.parts.folder / "checkpoints", state.model.state_dict()
+                folder = self.parts.folder / "checkpoints"
                 state.best["sha256"] = checkpoint.write_best(folder, state.clock.step, weights)
         if state.average:
             state.average.swap(state.model)
@@ -257,7 +275,7 @@ class Run:
 
     def _predict_val(self) -> Predictions:
         task = self.parts.task
-        return predict(self.parts, self.state, task.val_images, task.val, self.state.choice.bf16)
+        return predict(self.parts, self.state.model, task.val_images, task.val, self.state.choice.bf16)
 
     def _report(self, window: Window) -> None:
         r, clock = self.parts.recipe, self.state.clock
@@ -283,17 +301,23 @@ class Run:
         # With a budget of minutes the time decides what happens next: then all processes go by the main one's.
         self.state.clock.seconds = self.parts.world.share(seconds) if self.state.clock.minutes else seconds
 
+    def _is_to_stop(self) -> bool:
+        return bool(self.interrupts.received) or self.parts.world.deserted
+
     def _save_is_due(self) -> bool:
         return time.monotonic() - self.saved_at >= 60 * self.parts.recipe.keep.every_minutes
 
     def _save(self) -> None:
         self._look_at_the_clock()
-        if self.parts.world.is_main:
-            folder, keep = self.parts.folder / "checkpoints", self.parts.recipe.keep.last
-            checkpoint.write(folder, self.state.clock.step, self.state.tensors(), self.state.numbers(), keep)
-            if self.state.best:
-                checkpoint.forget_other_bests(folder, self.state.best["step"])
+        self._settle()
+        self.parts.saver.write(self.state.clock.step, self.state.tensors(), self.state.numbers())
         self.saved_at = time.monotonic()
+
+    def _settle(self) -> None:
+        """Wait until the last state is on the disk; what none of the states names is of no use then."""
+        self.parts.saver.wait()
+        if self.parts.world.is_main and self.state.best:
+            checkpoint.forget_other_bests(self.parts.folder / "checkpoints", self.state.best["step"])
 
     def _stops_early(self) -> bool:
         patience = self.parts.recipe.budget.early_stop

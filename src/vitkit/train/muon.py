@@ -3,6 +3,9 @@
 torch has a Muon of its own. It takes one matrix at a time and iterates in bfloat16: right on a GPU, but a CPU without
 bfloat16 units emulates them, and the update then takes longer than the gradients of a small model. Here matrices of
 one shape go together, in the precision that the device is fast in; the rule is the same, and tested to be.
+
+A matrix can only be made orthogonal as a whole. Where it is cut over processes (`sharding.py`) its momentum is put
+together, one matrix at a time, and every process does the same work on it and keeps its part of the outcome.
 """
 
 from collections.abc import Iterable
@@ -11,6 +14,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from vitkit.train.sharding import assemble, cut, part
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at zero: five rounds bring all singular values to about 0.7 … 1.2
 ROUNDS = 5
@@ -44,20 +50,33 @@ class Muon(torch.optim.Optimizer):
                 self._update(parameters, group["lr"], group["weight_decay"], max(shape))
 
     def _update(self, parameters: list[Tensor], lr: float, weight_decay: float, longer_side: int) -> None:
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        momenta = [self._momentum(p) for p in parameters]
+        gradients = [part(p.grad) for p in parameters if p.grad is not None]
+        momenta = [part(self._momentum(p)) for p in parameters]
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
-        ahead = torch.stack(torch._foreach_lerp(gradients, momenta, MOMENTUM))  # Nesterov's
-        updates = orthogonalize(ahead.to(_fast_dtype(ahead.device))).to(ahead.dtype)
-        torch._foreach_mul_(parameters, 1 - lr * weight_decay)
+        ahead = list(torch._foreach_lerp(gradients, momenta, MOMENTUM))  # Nesterov's
+        if isinstance(parameters[0], DTensor):
+            updates = [_orthogonal_part(mine, home) for mine, home in zip(ahead, parameters, strict=True)]
+        else:
+            updates = _orthogonal(ahead)
+        weights = [part(p) for p in parameters]
+        torch._foreach_mul_(weights, 1 - lr * weight_decay)
         # An orthogonal matrix has entries of size 1/√(longer side); AdamW's updates are about 0.2 (Liu et al. 2025).
-        torch._foreach_add_(parameters, list(updates), alpha=-lr * 0.2 * longer_side**0.5)
+        torch._foreach_add_(weights, updates, alpha=-lr * 0.2 * longer_side**0.5)
 
     def _momentum(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(parameter)
         return state["momentum_buffer"]
+
+
+def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
+    stacked = torch.stack(matrices)
+    return list(orthogonalize(stacked.to(_fast_dtype(stacked.device))).to(stacked.dtype))
+
+
+def _orthogonal_part(mine: Tensor, home: Tensor) -> Tensor:
+    return part(cut(_orthogonal([assemble(mine, home)])[0], home))
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:

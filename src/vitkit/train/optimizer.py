@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from vitkit.model import ViT
 from vitkit.train import recipe
 from vitkit.train.muon import Muon
+from vitkit.train.sharding import part, whole
 
 
 def build(model: ViT, settings: recipe.Optimizer) -> list[torch.optim.Optimizer]:
@@ -59,6 +60,14 @@ def set_rate(optimizers: Iterable[torch.optim.Optimizer], share: float) -> None:
             group["lr"] = group["base_lr"] * share
 
 
+def clip(optimizers: Iterable[torch.optim.Optimizer], limit: float) -> Tensor:
+    """Scale all gradients down to this norm over all of them; 0: leave them. Returns the norm that they had."""
+    parameters = [p for each in optimizers for group in each.param_groups for p in group["params"]]
+    norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True))
+    nn.utils.clip_grads_with_norm_(parameters, limit or float("inf"), norm, foreach=True)
+    return norm
+
+
 class Average:
     """The exponential moving average of a model's weights, kept beside it."""
 
@@ -68,7 +77,8 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module, decay: float) -> None:
-        torch._foreach_lerp_(self.tensors, [p.detach() for p in model.parameters()], 1 - decay)
+        ours, theirs = [part(t) for t in self.tensors], [part(p.detach()) for p in model.parameters()]
+        torch._foreach_lerp_(ours, theirs, 1 - decay)
 
     @torch.no_grad()
     def swap(self, model: nn.Module) -> None:

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from vitkit.data.source import Split
@@ -13,8 +14,10 @@ from vitkit.evaluate import Predictions, evaluate_predictions, predict_logits
 from vitkit.evaluate.run import predict as predict_split
 from vitkit.evaluate.saved import save_predictions
 from vitkit.files import sha256, write_json
+from vitkit.model import ViT, create_model
 from vitkit.train import checkpoint
 from vitkit.train.setup import Parts, info
+from vitkit.train.sharding import is_sharded
 from vitkit.train.state import State
 from vitkit.weights.folder import WEIGHTS, save_model
 
@@ -38,18 +41,41 @@ class Result:
         return {key: value for key, value in dataclasses.asdict(self).items() if key != "is_main"}
 
 
-def predict(parts: Parts, state: State, images: View, split: Split, bf16: bool) -> Predictions:
-    """The model's logits for a split and how it is seen."""
-    preprocess, device = parts.task.preprocess, parts.world.device
-    labels = torch.from_numpy(split.labels)
-    batches = (
-        (preprocess.normalize(pixels.to(device)), labels[i * BATCH : (i + 1) * BATCH])
-        for i, pixels in enumerate(images.batches(BATCH))
-    )
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-        logits, targets = predict_logits(state.model, batches)
+def predict(parts: Parts, model: ViT, images: View, split: Split, bf16: bool) -> Predictions:
+    """The model's logits for a split and how it is seen. Processes take the batches in turns and tell each other.
+
+    All run equally many, for the forward of a model that is cut over them needs them all: where the last round lacks
+    some, the last batch is run again.
+    """
+    preprocess, world, total = parts.task.preprocess, parts.world, -(-len(split) // BATCH)
+    rounds = -(-total // world.size)
+    mine = [min(n, total - 1) for n in range(world.rank, rounds * world.size, world.size)]
+    labels = torch.split(torch.from_numpy(split.labels), BATCH)
+    pixels = (preprocess.normalize(batch.to(world.device)) for batch in images.batches(BATCH, mine))
+    with torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=bf16):
+        logits, _ = predict_logits(model, zip(pixels, (labels[n] for n in mine), strict=True))
+    parted = np.split(logits, np.cumsum([len(labels[n]) for n in mine])[:-1])
+    every = {n: part for each in world.everyones(dict(zip(mine, parted, strict=True))) for n, part in each.items()}
     names = [split.images.name(i) for i in range(len(split))]
-    return Predictions(logits, targets, parts.task.data.class_names, names)
+    together = np.concatenate([every[n] for n in range(total)])
+    return Predictions(together, split.labels.astype(np.int64), parts.task.data.class_names, names)
+
+
+def predict_test(parts: Parts, model: ViT, split: Split) -> Predictions:
+    """The same for images that are looked at once, by a model that every process has: each takes a run of them."""
+    world, names = parts.world, parts.task.data.class_names
+    ranks = min(world.size, len(split))
+    edges = np.linspace(0, len(split), ranks + 1).astype(int)
+    mine = split.subset(np.arange(*edges[[world.rank % ranks, world.rank % ranks + 1]]))
+    found = predict_split(model, mine, parts.task.preprocess, names, corrupt_limit=parts.recipe.corrupt_limit)
+    parted = world.everyones(found)[:ranks]
+    return Predictions(
+        np.concatenate([each.logits for each in parted]),
+        np.concatenate([each.labels for each in parted]),
+        names,
+        [name for each in parted for name in each.names or ()],
+        [line for each in parted for line in each.skipped],
+    )
 
 
 def finish(parts: Parts, state: State, began: float) -> Result:
@@ -57,20 +83,17 @@ def finish(parts: Parts, state: State, began: float) -> Result:
 
     In float32, as the model folder will be used.
     """
-    task, world = parts.task, parts.world
-    world.first(lambda: _load_best(parts, state))
-    world.spread(state.model.state_dict().values())
-    found = {"val": predict(parts, state, task.val_images, task.val, bf16=False)}
+    task, world, model = parts.task, parts.world, _best_model(parts, state)
+    found = {"val": predict(parts, model, task.val_images, task.val, bf16=False)}
     if task.test is not None:
-        names, limit = task.data.class_names, parts.recipe.corrupt_limit
-        found["test"] = predict_split(state.model, task.test, task.preprocess, names, corrupt_limit=limit)
+        found["test"] = predict_test(parts, model, task.test)
     measured = {name: evaluate_predictions(predictions) for name, predictions in found.items()}
     if world.is_main:
         for name, predictions in found.items():
             save_predictions(parts.folder / f"predictions-{name}.safetensors", predictions)
         metrics = {f"{name}_top1": round(m.top1, 6) for name, m in measured.items()}
-        told = info(parts.recipe, task, state.model.info).replace(metrics=metrics)
-        save_model(state.model, parts.folder / "model", told)
+        told = info(parts.recipe, task, model.info).replace(metrics=metrics)
+        save_model(model, parts.folder / "model", told)
     result = Result(
         run=str(parts.folder),
         val=measured["val"].to_dict(),
@@ -78,7 +101,7 @@ def finish(parts: Parts, state: State, began: float) -> Result:
         epochs=parts.epoch(state.clock.step),
         seconds=round(time.monotonic() - began, 2),
         steps=state.clock.step,
-        parameters=sum(q.numel() for q in state.model.parameters()),
+        parameters=sum(q.numel() for q in model.parameters()),
         skipped_updates=state.bad_steps,
         weights_sha256=sha256(parts.folder / "model" / WEIGHTS) if world.is_main else "",
         is_main=world.is_main,
@@ -88,6 +111,17 @@ def finish(parts: Parts, state: State, began: float) -> Result:
     return result
 
 
-def _load_best(parts: Parts, state: State) -> None:
+def _best_model(parts: Parts, state: State) -> ViT:
+    """Whole in every process, also where it was cut over them for training: there without gradients or optimizer."""
+    model, world = state.model, parts.world
+    if is_sharded(model):
+        model = create_model(state.model.config, device=world.device)
+        model.info = state.model.info
+    world.first(lambda: _load_best(parts, state, model))
+    world.spread(model.state_dict().values())
+    return model
+
+
+def _load_best(parts: Parts, state: State, model: ViT) -> None:
     step, digest = state.best["step"], state.best["sha256"]
-    state.model.load_state_dict(checkpoint.read_best(parts.folder / "checkpoints", step, digest))
+    model.load_state_dict(checkpoint.read_best(parts.folder / "checkpoints", step, digest))

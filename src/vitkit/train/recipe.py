@@ -74,6 +74,13 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Parallel:
+    """How the processes of one run share its memory. Nothing but rounding hangs on it, or on their number."""
+
+    shard: Literal["none", "full"] = "none"  # full: weights, gradients and optimizer state are cut over all processes
+
+
+@dataclass(frozen=True)
 class Keep:
     """How often the state is saved, and how many states are kept."""
 
@@ -104,6 +111,7 @@ class Recipe:
     distill: Distill = field(default_factory=Distill)
     budget: Budget = field(default_factory=Budget)
     machine: Machine = field(default_factory=Machine)
+    parallel: Parallel = field(default_factory=Parallel)
     keep: Keep = field(default_factory=Keep)
 
     def __post_init__(self) -> None:
@@ -116,6 +124,7 @@ class Recipe:
             self.distill,
             self.budget,
             self.machine,
+            self.parallel,
             self.keep,
         ):
             settings.check_types(part)

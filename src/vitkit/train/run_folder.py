@@ -8,11 +8,16 @@ result.json        the outcome
 
 import dataclasses
 import json
+import os
+import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from vitkit.data.source import Dataset
 from vitkit.errors import UsageError
 from vitkit.files import write_json
+from vitkit.train.distributed import launch
 from vitkit.train.environment import describe_environment
 from vitkit.train.recipe import Recipe
 
@@ -40,6 +45,36 @@ def open_folder(folder: Path, recipe: Recipe, data: Dataset) -> None:
     write_json(folder / "recipe.json", recipe.to_dict())
 
 
+def is_ours(folder: Path) -> bool:
+    """Was the run begun by the very job that this process belongs to? Then it was started again, and goes on."""
+    try:
+        return bool(launch()) and json.loads((folder / "environment.json").read_text()).get("launch") == launch()
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def hold(folder: Path, patience: float = 60.0) -> AbstractContextManager[Any]:
+    """Keep others out of the folder, until the context is left or this process ends in any way.
+
+    A run whose launcher was killed saves its state and leaves by itself: `patience` is the seconds to wait for it.
+    """
+    if os.name != "posix":
+        return nullcontext()
+    import fcntl
+
+    file = open(folder / ".lock", "a")  # noqa: SIM115  # open as long as the run
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except OSError as error:
+            if time.monotonic() > until:
+                file.close()
+                raise UsageError(f"another process trains in {folder}: stop it, or choose another --out") from error
+        time.sleep(0.2)
+
+
 def read_recipe(folder: Path) -> Recipe:
     path = folder / "recipe.json"
     try:
@@ -50,7 +85,10 @@ def read_recipe(folder: Path) -> Recipe:
 
 def _check_same(new: Recipe, old: Recipe, folder: Path) -> None:
     """A resumed run may change how fast it runs and how often it saves, nothing that changes the result."""
-    a, b = (dataclasses.replace(r, keep=new.keep, machine=new.machine, promise="").to_dict() for r in (new, old))
+    a, b = (
+        dataclasses.replace(r, keep=new.keep, machine=new.machine, parallel=new.parallel, promise="").to_dict()
+        for r in (new, old)
+    )
     for key in a:
         if json.dumps(a[key]) != json.dumps(b[key]):
             raise UsageError(f"--resume: {key} is {a[key]}, but {folder} was started with {b[key]}: use the same")

@@ -3,7 +3,6 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,24 +10,27 @@ from torch import Tensor
 
 from vitkit.data.feed import Feed, Store, arrays_of, make_store
 from vitkit.data.inspect import advise_for, sample_looks
-from vitkit.data.loader import Plan
+from vitkit.data.loader import PAIR, Plan
 from vitkit.data.preprocess import Preprocess, channel_moments
 from vitkit.data.progress import tracked
 from vitkit.data.source import Corrupt, Dataset, Split, open_data
 from vitkit.data.usable import Known, usable
 from vitkit.data.views import View, view
+from vitkit.data.windows import windows_of
 from vitkit.errors import ConfigError, CorruptImageError, DataError
+from vitkit.files import write_json
 from vitkit.model import ViT, create_model
-from vitkit.train import checkpoint, optimizer
+from vitkit.train import checkpoint, optimizer, sharding
 from vitkit.train.clock import Clock
 from vitkit.train.distributed import World
 from vitkit.train.log import Log
 from vitkit.train.recipe import Recipe
+from vitkit.train.saving import InParts, Saver, Whole
 from vitkit.train.start import adapt, fit_head, needs_head
 from vitkit.train.state import State
 from vitkit.train.teacher import Teacher, make_teacher
-from vitkit.train.tune import Choice
-from vitkit.weights.folder import ModelInfo
+from vitkit.train.tune import Choice, precisions
+from vitkit.weights.folder import CONFIG, ModelInfo, describe
 
 PHOTO_MEAN, PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as most published weights use
 
@@ -58,6 +60,7 @@ def open_dataset(recipe: Recipe) -> Dataset:
         data_dir=recipe.data_dir or None,
         seed=recipe.seed,
         val_fraction=recipe.val_fraction,
+        corrupt_limit=recipe.corrupt_limit,
     )
     for name in ("train", "val"):
         if name not in data.splits or not len(data.splits[name]):
@@ -127,12 +130,21 @@ def build_model(recipe: Recipe, task: Task, start: ViT | None) -> ViT:
 def batch_size(recipe: Recipe, images: int, ranks: int) -> int:
     """As the recipe says; or the power of two from 16 to 256 that still makes about 32 steps of an epoch."""
     if recipe.batch > images:
-        raise ConfigError(f"batch={recipe.batch}, but there are only {images} training images: use a smaller one, or 0")
+        raise ConfigError(
+            f"batch={recipe.batch}, but there are only {images} training images: use --set batch=0, or a smaller one"
+        )
     batch = recipe.batch or min(images, max(16, min(256, 2 ** ((images // 32).bit_length() - 1))))
-    share = ranks * (2 if recipe.augment.mixup or recipe.augment.cutmix else 1)  # pairs are mixed in one process
-    if ranks > 1 and batch % share:
-        raise ConfigError(f"batch={batch} cannot be shared by {ranks} processes: use a multiple of {share}")
+    least = ranks * (PAIR if recipe.augment.mixup or recipe.augment.cutmix else 1)
+    if ranks > 1 and batch < least:
+        raise ConfigError(f"batch={batch} is too small for {ranks} processes: use at least {least}")
     return batch
+
+
+def sample_plan(recipe: Recipe, train: Split, classes: int, ranks: int = 1) -> Plan:
+    """Which sample comes when."""
+    batch, repeats = batch_size(recipe, len(train), ranks), recipe.augment.repeats
+    weights = class_weights(train.labels, classes).double().numpy()[train.labels] if recipe.balanced_sampling else None
+    return Plan(len(train), batch, recipe.seed, repeats, weights, windows_of(train))
 
 
 def class_weights(labels: np.ndarray, classes: int) -> torch.Tensor:
@@ -164,6 +176,7 @@ class Parts:
     task: Task
     feed: Feed
     log: Log
+    saver: Saver
     class_weights: Tensor | None
     teacher: Teacher | None
 
@@ -182,30 +195,35 @@ def prepare(
         log.say(note)
     for name, reason in task.skipped:
         log.say(f"left out: {name}: {reason}")
+    for line in model.info.origin.get("assumed", ()) if model.info else ():
+        log.say(f"assumed of {recipe.init}: {line}")
     model.checkpoint_blocks = recipe.machine.checkpoint_blocks
-    batch = batch_size(recipe, len(task.train), world.size)
-    plan = Plan(len(task.train), batch, recipe.seed, recipe.augment.repeats, _sampling(recipe, task))
+    plan = sample_plan(recipe, task.train, task.classes, world.size)
+    lost = Corrupt(len(task.train), recipe.corrupt_limit)
     weights = class_weights(task.train.labels, task.classes).to(world.device)
+    states, is_cut = folder / "checkpoints", recipe.parallel.shard == "full" and world.size > 1
     parts = Parts(
         recipe, folder, world, task,
-        feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size)),
+        feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size), lost),
         log=log,
+        saver=(InParts if is_cut else Whole)(states, world, recipe.keep.last),
         class_weights=weights if recipe.loss.class_weights == "balanced" else None,
         teacher=_teacher(recipe, task, teacher, world),
     )  # fmt: skip
-    if resume and world.is_main:
-        checkpoint.tidy(folder / "checkpoints")
-    saved = checkpoint.read_newest(folder / "checkpoints") if resume else None
+    saved = _find_saved(states, world) if resume else None
     if saved is None and needs_head(recipe, model):
         seen = (task.train, task.preprocess, recipe.seed, parts.class_weights)
         world.first(lambda: fit_head(model, *seen, log))
         world.spread(model.state_dict().values())
+    world.first(lambda: _describe(model, recipe, task, states))
+    if is_cut:
+        sharding.shard(model, world, saved.numbers["choice"]["bf16"] if saved else precisions(recipe, world)[0])
     total = plan.steps(recipe.budget.epochs) if recipe.budget.epochs else 0
     clock = Clock(total=total, minutes=recipe.budget.minutes)
     average = optimizer.Average(model) if recipe.optimizer.ema else None
     state = State(model, optimizer.build(model, recipe.optimizer), average, clock, Choice())
     if saved:
-        state.restore(*saved)
+        state.restore(saved)
         log.rewind(state.clock.step)
         log.say(f"resumed at step {state.clock.step} of {state.clock.total}")
     elif resume:
@@ -213,13 +231,21 @@ def prepare(
     return parts, state
 
 
+def _describe(model: ViT, recipe: Recipe, task: Task, states: Path) -> None:
+    """Beside the states: with it one of them can be made a model, whatever becomes of the run."""
+    states.mkdir(parents=True, exist_ok=True)
+    write_json(states / CONFIG, describe(model.config, info(recipe, task, model.info)))
+
+
+def _find_saved(states: Path, world: World) -> checkpoint.Saved | None:
+    world.first(lambda: checkpoint.tidy(states))
+    saved = checkpoint.find_newest(states, world)
+    if saved:
+        world.first(lambda: checkpoint.forget_later(states, saved.numbers["step"]))
+    return saved
+
+
 def _teacher(recipe: Recipe, task: Task, model: ViT | None, world: World) -> Teacher | None:
     if model is None:
         return None
     return make_teacher(recipe.distill, model, task.data.class_names, task.preprocess, task.train, world.device)
-
-
-def _sampling(recipe: Recipe, task: Task) -> Any:
-    if not recipe.balanced_sampling:
-        return None
-    return class_weights(task.train.labels, task.classes).double().numpy()[task.train.labels]

@@ -39,7 +39,8 @@ class State:
         counts = {k: getattr(self, k) for k in _COUNTS}
         return {"clock": self.clock.numbers(), "choice": dataclasses.asdict(self.choice), **counts}
 
-    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    def restore(self, saved: checkpoint.Saved) -> None:
+        tensors, numbers = saved.tensors(self._like()), saved.numbers
         self.model.load_state_dict(_under("model.", tensors))
         if self.average:
             self.average.load_state_dict(_under("average.", tensors))
@@ -48,6 +49,19 @@ class State:
         self.clock, self.choice = Clock(**numbers["clock"]), Choice(**numbers["choice"])
         for key in _COUNTS:
             setattr(self, key, numbers[key])
+
+    def _like(self) -> checkpoint.Like:
+        """Room for a saved tensor, cut over the processes as the parameter that it belongs to."""
+        homes = {f"{kind}.{k}": v for kind in ("model", "average") for k, v in self.model.state_dict().items()}
+        for i, each in enumerate(self.optimizers):
+            parameters = [p for group in each.param_groups for p in group["params"]]
+            homes |= {f"optimizer.{i}.{j}": parameter for j, parameter in enumerate(parameters)}
+
+        def like(name: str, shape: torch.Size) -> Tensor:
+            home = homes.get(name, homes.get(name.rpartition(".")[0]))
+            return torch.empty(shape) if home is None or home.shape != shape else torch.empty_like(home)
+
+        return like
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from vitkit.train.distributed import World
 from vitkit.train.recipe import Recipe
 
@@ -27,8 +29,7 @@ def tune(recipe: Recipe, steps: int, trial: Callable[[Choice], None], world: Wor
     Compilation fuses what stands between the matrix products. On a CPU in float32 the products are nearly all of the
     time and nothing is gained, so `auto` compiles there only in bf16.
     """
-    machine = recipe.machine
-    trials = {"fp32": [False], "bf16": [True], "auto": [False, True]}[machine.precision]
+    machine, trials = recipe.machine, precisions(recipe, world)
     unsure = len(trials) > 1 or (machine.compile == "auto" and not recipe.budget.minutes)
     candidates = {bf16: Choice(bf16=bf16, micro_batch=machine.micro_batch) for bf16 in trials}
     paces = {bf16: _seconds(partial(trial, choice)) if unsure else 0.0 for bf16, choice in candidates.items()}
@@ -38,6 +39,17 @@ def tune(recipe: Recipe, steps: int, trial: Callable[[Choice], None], world: Wor
         machine.compile == "auto" and expected > COMPILE_PAYS_AFTER and _can_compile(world.device.type, bf16)
     )
     return Choice(made=True, bf16=bf16, compile=bool(world.share(float(compiles))))
+
+
+def precisions(recipe: Recipe, world: World) -> list[bool]:
+    """bf16 or not: what there is to try.
+
+    Weights that are cut over processes travel in the precision that they work in, and keep it: there the device is
+    asked instead.
+    """
+    if recipe.machine.precision == "auto" and recipe.parallel.shard == "full" and world.size > 1:
+        return [world.device.type == "cuda" and torch.cuda.is_bf16_supported()]
+    return {"fp32": [False], "bf16": [True], "auto": [False, True]}[recipe.machine.precision]
 
 
 def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:

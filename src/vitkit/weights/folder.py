@@ -44,7 +44,7 @@ def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) ->
     folder.mkdir(parents=True, exist_ok=True)
     weights = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
     write_atomic(folder / WEIGHTS, weights)
-    config = _to_json(model.config, info, sha256(weights))
+    config = describe(model.config, info, sha256(weights))
     name = folder.name if folder.name != "model" else folder.resolve().parent.name  # of a run: the run's
     write_atomic(folder / CARD, card(name, model, info).encode())
     write_json(folder / CONFIG, config)
@@ -112,7 +112,7 @@ def read_model(
 def read_config(source: str | Path) -> ViTConfig:
     path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
     folder = own_folder(path)
-    return _from_json(folder)[0] if folder else read_foreign(path)[1].config
+    return read_description(folder / CONFIG)[0] if folder else read_foreign(path)[1].config
 
 
 def own_folder(source: Path) -> Path | None:
@@ -133,7 +133,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_folder(folder: Path) -> tuple[ViT, LoadReport]:
-    config, info, expected = _from_json(folder)
+    config, info, expected = read_description(folder / CONFIG)
     path = folder / WEIGHTS
     if not path.is_file():
         raise WeightsError(f"{path} is missing: the folder is not complete")
@@ -145,7 +145,8 @@ def _read_folder(folder: Path) -> tuple[ViT, LoadReport]:
     return model, LoadReport(str(folder), "vitkit", config, len(tensors))
 
 
-def _to_json(config: ViTConfig, info: ModelInfo, digest: str) -> dict[str, Any]:
+def describe(config: ViTConfig, info: ModelInfo, digest: str = "") -> dict[str, Any]:
+    """What `config.json` holds; without the digest of weights that are still in training."""
     return {
         "model_type": "vitkit",
         "vitkit_version": vitkit.__version__,
@@ -161,8 +162,7 @@ def _to_json(config: ViTConfig, info: ModelInfo, digest: str) -> dict[str, Any]:
     }
 
 
-def _from_json(folder: Path) -> tuple[ViTConfig, ModelInfo, str]:
-    path = folder / CONFIG
+def read_description(path: Path) -> tuple[ViTConfig, ModelInfo, str]:
     try:
         values = _read_json(path)
         if values.get("model_type") != "vitkit":

@@ -1,0 +1,110 @@
+"""What `vitkit plan` predicts, beside what is measured on this machine: peak memory and the time of a step.
+
+    python benchmarks/plan.py > benchmarks/results/plan.txt
+
+Memory: every job runs alone in a new process; VmHWM minus what the process held after the step of a minute model. Once
+with glibc's threshold held, as the command that `plan` prints holds it, and once with its default.
+Time: the machine is calibrated and the whole step measured in turn, by the clock of the process's own processor time,
+so that others at work count less. One thread.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from datetime import date
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+from vitkit.model.variants import get_config
+from vitkit.plan.job import Job
+from vitkit.plan.measure import Step, calibrate, peak
+from vitkit.plan.memory import MIB, memory
+from vitkit.plan.time import step_time
+from vitkit.train.environment import describe_environment
+
+MEMORY = [
+    ("vit_tiny_patch16_224", dict(batch=8)),
+    ("vit_small_patch16_224", dict(batch=4)),
+    ("vit_base_patch16_224", dict(batch=4)),
+    ("vit_micro_patch4_32", dict(batch=64)),
+    ("vit_tiny_patch16_224", dict(batch=16, checkpoint=True)),
+    ("vit_small_patch16_224", dict(batch=8, micro_batch=2)),
+    ("vit_small_patch16_224", dict(batch=4, optimizer="muon")),
+]
+TIME = [
+    ("vit_tiny_patch16_224", dict(batch=8)),
+    ("vit_small_patch16_224", dict(batch=4)),
+    ("vit_micro_patch4_32", dict(batch=32)),
+    ("vit_base_patch16_224", dict(batch=2)),
+]
+
+
+def how(settings: dict) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def compare_memory(names: Sequence[str]) -> None:
+    head = "predicted  measured  ratio   default malloc  ratio   before  highest in  time to default malloc's"
+    print(f"\n{'memory, MiB':24} {'':34} {head}")
+    for name, settings in MEMORY:
+        if names and name not in names:
+            continue
+        job = Job(get_config(name), **settings)
+        found = memory(job, whole_run=False, base=0)
+        before, highest, seconds = peak(job)
+        free_before, free_highest, free_seconds = peak(job, malloc={})
+        pinned, free = highest - before, free_highest - free_before
+        print(
+            f"{name:24} {how(settings):34} {found.peak / MIB:9,.0f} {pinned / MIB:9,.0f} {found.peak / pinned:6.3f} "
+            f"{free / MIB:16,.0f} {found.peak / free:6.3f} {before / MIB:8,.0f}  {found.highest:10} "
+            f"{seconds / free_seconds:6.2f}",
+            flush=True,
+        )
+
+
+def compare_time(names: Sequence[str], rounds: int) -> None:
+    head = f"predicted  measured  ratio  (lowest, highest)  GFLOP/s  GB/s  medians of {rounds} turns"
+    print(f"\n{'time of a step, s':24} {'':34} {head}")
+    for name, settings in TIME:
+        if names and name not in names:
+            continue
+        job = Job(get_config(name), **settings)
+        step, turns = Step(job), []
+        step()
+        for _ in range(rounds):
+            rates = calibrate(job, clock=time.process_time)
+            started = time.process_time()
+            step()
+            measured, predicted = time.process_time() - started, step_time(job, rates).seconds
+            turns.append((predicted, measured, predicted / measured, rates.flops / 1e9, rates.memory / 1e9))
+        p, m, ratio, flops, moved = map(statistics.median, zip(*turns, strict=True))
+        lowest, highest = min(t[2] for t in turns), max(t[2] for t in turns)
+        numbers = f"{p:9.2f} {m:9.2f} {ratio:6.3f}  ({lowest:.2f} to {highest:.2f}) {flops:9.1f} {moved:5.1f}"
+        print(f"{name:24} {how(settings):34} {numbers}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["memory", "time"])
+    parser.add_argument("--models", nargs="*", default=[])
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    machine = describe_environment()
+    versions = f"Python {machine['python']}, torch {torch.__version__}, {' '.join(platform.libc_ver())}"
+    print(f"# python benchmarks/plan.py {' '.join(sys.argv[1:])}".rstrip())
+    print(f"# {date.today()} · {machine['processor']}, {machine['cores']} cores, 1 thread · {versions}", flush=True)
+    if options.only != "time":
+        compare_memory(options.models)
+    if options.only != "memory":
+        compare_time(options.models, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from vitkit.cli.show import console, print_json, tracked
+from vitkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from vitkit.data.pack import Packed
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Turn a data set into a few large files with an index, or such files back into class folders."""
+
+    data: Positional[str]
+    """A folder of class folders, a CSV, parquet files, an .npz, a name (digits, cifar10, …), or shards."""
+    out: Positional[str]
+    """The folder to make."""
+    to: Annotated[Literal["tar", "parquet", "folder"], arg(aliases=["--format"])] = "tar"
+    """tar (WebDataset), parquet (Hugging Face), or folder: back into class folders."""
+    shard_size: str = "256MB"
+    """How large a shard may become: bytes, or with KB, MB, GB, KiB, MiB or GiB."""
+    label: str = "label"
+    """The column of the class, in CSV and parquet; the key in the .json files of a tar."""
+    data_dir: Path | None = None
+    """Where named data sets are, or go; else $VITKIT_DATA."""
+    corrupt_limit: float = 0.01
+    """The share of images that may be corrupt: they are named and left out."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def run(self) -> int:
+        size = as_bytes(self.shard_size)
+        from vitkit.data.pack import pack, unpack
+        from vitkit.data.source import open_data
+
+        opening = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
+        data = open_data(self.data, val_fraction=0, **opening)  # type: ignore[arg-type]  # a mixed dictionary
+        with tracked("unpacking" if self.to == "folder" else "packing", quiet=self.json) as progress:
+            if self.to == "folder":
+                packed = unpack(data, self.out, limit=self.corrupt_limit, progress=progress)
+            else:
+                given = dict(limit=self.corrupt_limit, progress=progress)
+                packed = pack(data, self.out, to=self.to, shard_size=size, **given)  # type: ignore[arg-type]  # so too
+        self._show(packed)
+        return 0
+
+    def _show(self, packed: "Packed") -> None:
+        if self.json:
+            left_out = [{"name": name, "reason": reason} for name, reason in packed.left_out]
+            numbers = {"images": packed.images, "shards": packed.shards, "bytes": packed.size}
+            print_json({"out": str(packed.out), **numbers, "left_out": left_out})
+            return
+        for name, reason in packed.left_out:
+            console(stderr=True).print(f"left out: {name}: {reason}", markup=False)
+        shards = f" in {packed.shards:,} shards" if packed.shards else ""
+        console().print(f"{packed.images:,} images, {packed.size / 1e6:,.1f} MB{shards}: {packed.out}", markup=False)
+
+
+def as_bytes(text: str) -> int:
+    """256MB → 256,000,000."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
+    if not found or found[2] not in UNITS or not (size := int(float(found[1]) * UNITS[found[2]])):
+        raise UsageError(f"--shard-size {text}: expected a size such as 256MB or 1GiB")
+    return size

@@ -1,0 +1,53 @@
+"""`Job`: what decides how much memory and time a process of a run takes."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vitkit.data import loader
+from vitkit.errors import ConfigError
+from vitkit.model import ViTConfig
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Job:
+    config: ViTConfig
+    batch: int  # images per step, over all ranks
+    ranks: int = 1
+    micro_batch: int = 0  # images at a time within a rank's share; 0: the whole share
+    shard: Literal["none", "full"] = "none"
+    checkpoint: bool = False  # activation checkpointing: keep a block's input, compute the rest once more
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    ema: bool = True
+    precision: Literal["fp32", "bf16"] = "fp32"
+    device: Device = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.ranks < 1 or self.micro_batch < 0:
+            raise ConfigError(
+                f"batch={self.batch}, ranks={self.ranks}, micro_batch={self.micro_batch}: must be positive"
+            )
+        loader.share(self.batch, (0, self.ranks))  # says so where there are more ranks than images
+
+    @property
+    def share(self) -> int:
+        """Images of a step that fall to the rank that has most of them."""
+        return loader.largest_share(self.batch, self.ranks)
+
+    @property
+    def at_a_time(self) -> int:
+        return min(self.micro_batch or self.share, self.share)
+
+    @property
+    def accumulates(self) -> bool:
+        return self.at_a_time < self.share
+
+    @property
+    def narrow(self) -> int:
+        """Bytes of a number in the matrix products; what runs from block to block stays float32."""
+        return 2 if self.precision == "bf16" else 4
+
+    def replace(self, **changes: Any) -> "Job":
+        return dataclasses.replace(self, **changes)
