@@ -24,6 +24,7 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "lint": ("look for mistakes and odd formatting", "dev", [["ruff", "check"], ["ruff", "format", "--check"]]),
     "types": ("check the types", "dev", [["mypy"]]),
     "format": ("format the source", "dev", [["ruff", "check", "--fix"], ["ruff", "format"]]),
+    "docs": ("build the site into site/: runs the chapters that changed", "docs", [["python", "docs/build.py"]]),
     "setup": ("only set up", "dev", []),
 }
 

@@ -1,0 +1,114 @@
+"""An example for every command and public name. The tests run them in the order of the pages, in one folder that holds
+`photos/`, a folder of class folders, `deit_tiny.safetensors`, weights of DeiT's layout, and a run, `runs/mine`."""
+
+COMMANDS = {
+    "demo": ["vitkit demo --epochs 2"],
+    "models": ["vitkit models base", "vitkit models 'vit_*_patch16_224' --json > models.json"],
+    "summary": ["vitkit summary vit_base_patch16_224 --depth 2"],
+    "inspect": ["vitkit inspect photos"],
+    "pack": ["vitkit pack photos shards --shard-size 100KB"],
+    "plan": ["vitkit plan --model vit_base_patch16_224 --gpus 8 --gpu-memory 80GB --flops 300 --batch 1024"],
+    "train": [
+        """
+        vitkit train digits --out runs/digits --epochs 2 --seed 1
+        vitkit train digits --out runs/digits --resume
+        vitkit train photos --init deit_tiny.safetensors --recipe finetune --minutes 10 --out runs/photos
+        """
+    ],
+    "ladder": ["vitkit ladder photos --init deit_tiny.safetensors --minutes 10 --out runs/ladder"],
+    "eval": ["vitkit eval runs/digits digits --temperature", "vitkit eval deit_tiny.safetensors photos --knn"],
+    "embed": ["vitkit embed runs/photos photos --out features.npz"],
+    "predict": ["vitkit predict runs/photos photos/*/*.png --top 2 --csv answers.csv"],
+    "explain": ["vitkit explain runs/photos photos/cat/00.png --out maps --method rollout"],
+    "convert": ["vitkit convert deit_tiny.safetensors deit-hf --to hf"],
+    "bench": ["vitkit bench vit_nano_patch4_32 --against timm --batch 1 --rounds 3 --no-memory"],
+    "report": ["vitkit report runs/digits runs/demo --out two-runs.html"],
+    "serve": [
+        """
+        vitkit serve runs/photos --port 8000 &
+        curl --retry 60 --retry-connrefused --silent --data-binary @photos/cat/00.png http://127.0.0.1:8000/v1/predict
+        kill %1
+        """
+    ],
+}
+
+# Those that the tests of these pages leave to others, and why.
+NOT_RUN = {"bench": "compiles every contestant: minutes"}
+
+PYTHON = {
+    "Predictor": """
+        import vitkit
+
+        predictor = vitkit.Predictor("runs/mine")
+        for prediction in predictor("photos/cat/00.png", top=2):
+            print(prediction.label, prediction.score)
+        one, two = predictor(["photos/cat/00.png", "photos/rocket/00.png"])
+        """,
+    "Recipe": """
+        import vitkit
+
+        recipe = vitkit.Recipe(data="digits", model="vit_digits_patch2_8")
+        recipe = recipe.override(["budget.epochs=0.1", "optimizer.lr=2e-3"])
+        assert vitkit.Recipe.from_dict(recipe.to_dict()) == recipe
+        """,
+    "ViT": """
+        import torch
+        import vitkit
+
+        config = vitkit.ViTConfig(image_size=32, patch_size=4, width=48, depth=2, heads=3, num_classes=10)
+        model = vitkit.ViT(config).eval()
+        images = torch.randn(2, 3, 32, 48)  # any size that the patch divides
+        assert model(images).shape == (2, 10)
+        assert model.forward_features(images).shape == (2, 1 + 96, 48)
+        maps = model.attention(images, layers=[-1])
+        assert torch.allclose(maps.sum(-1), torch.ones(maps.shape[:-1]))
+        """,
+    "ViTConfig": """
+        import vitkit
+
+        config = vitkit.ViTConfig(image_size=(32, 48), patch_size=4, width=96, depth=2, heads=3, registers=4)
+        print(config.replace(depth=3).to_json())
+        assert vitkit.ViTConfig.from_dict(config.to_dict()) == config
+        """,
+    "create_model": """
+        import vitkit
+
+        model = vitkit.create_model("vit_tiny_patch16_224", num_classes=10, drop_path=0.1, seed=0)
+        print(f"{sum(p.numel() for p in model.parameters()):,}")
+        """,
+    "evaluate": """
+        import vitkit
+        from vitkit.data.source import open_data
+
+        model = vitkit.load_model("runs/mine")
+        held_out = open_data("photos").splits["val"]
+        found = vitkit.evaluate(model, held_out, model.info.preprocess, model.info.class_names)
+        print(f"{found.top1:.1%} of {found.n}, {found.top1_interval}, macro F1 {found.macro_f1:.3f}")
+        """,
+    "explain": """
+        import vitkit
+
+        found = vitkit.explain(vitkit.load_model("runs/mine"), ["photos/cat/00.png"], "rollout")
+        print(found.maps.shape, found.labels, found.scores)
+        """,
+    "load_model": """
+        import vitkit
+
+        model = vitkit.load_model("runs/mine", num_classes=2)  # other weights stay, the head is new
+        """,
+    "save_model": """
+        import vitkit
+
+        vitkit.save_model(vitkit.create_model("vit_nano_patch4_32", seed=0), "untrained")
+        assert vitkit.load_model("untrained").config.width == 48
+        """,
+    "train": """
+        import vitkit
+
+        recipe = vitkit.Recipe(data="digits", model="vit_digits_patch2_8").override(["budget.epochs=0.1"])
+        result = vitkit.train(recipe, "runs/from-python")
+        print(result.val["top1"], result.weights_sha256)
+        """,
+}
+
+RECIPE = "vitkit train digits --out runs/changed --epochs 1 --set optimizer.name=muon --set augment.mixup=0"

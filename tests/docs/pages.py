@@ -1,0 +1,52 @@
+"""The pages, and the blocks of code in them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
+
+_OPENING = re.compile(r"^(`{3,})(.*)$")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@dataclass(frozen=True)
+class Block:
+    line: int
+    language: str
+    notes: str  # what follows the language: empty, or no-run and the reason
+    code: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Fenced code, also what stands in a list."""
+    fence, begun, info, inside = "", 0, "", []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        opening = _OPENING.match(line.strip())
+        if not fence and opening:
+            fence, begun, info, inside = opening[1], number, opening[2].strip(), []
+        elif fence and line.strip() == fence:
+            language, _, notes = info.partition(" ")
+            yield Block(begun, language, notes, "\n".join(inside))
+            fence = ""
+        else:
+            inside.append(line)
+    assert not fence, f"{name(page)}, line {begun}: the block does not end"
+
+
+def text(page: Path) -> str:
+    """The page without its code."""
+    return re.sub(r"`[^`\n]+`", "", re.sub(r"^(`{3,}).*?^\1[ \t]*$", "", page.read_text(), flags=re.M | re.S))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of its headings, as code hosts make them."""
+    bare = re.sub(r"^(`{3,}).*?^\1[ \t]*$", "", page.read_text(), flags=re.M | re.S)
+    heads = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", h) for h in re.findall(r"^#{1,6} +(.+?) *$", bare, flags=re.M)]
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}

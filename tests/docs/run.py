@@ -1,0 +1,94 @@
+"""Run a block of a page as a reader would, with shorter budgets.
+
+A line that is one `vitkit` command runs in this process, by the function that the script calls; whatever needs a shell
+(pipes, jobs, other programs) gets a real one.
+"""
+
+import contextlib
+import glob
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from vitkit.cli.main import main
+
+from .pages import Block
+
+# Less of the same: a tenth of an epoch shows that a command works.
+SHORTER = (
+    (r"(vitkit train .*)--minutes \S+", r"\1--epochs 0.1"),
+    (r"(vitkit ladder .*)--minutes \S+", r"\1--minutes 0.01"),
+    (r"--epochs \S+", "--epochs 0.1"),
+    (r"vitkit demo(?! --epochs)", "vitkit demo --epochs 0.1"),
+)
+
+
+def shorter(code: str) -> str:
+    for long, short in SHORTER:
+        code = re.sub(long, short, code)
+    return code
+
+
+def run(block: Block, where: str) -> None:
+    if block.language == "python":
+        exec(compile(block.code, where, "exec"), {"__name__": "__main__"})
+        return
+    code = shorter(block.code)
+    lines = code.replace("\\\n", " ").splitlines()
+    if all(_is_plain(line) for line in lines):
+        for line in lines:
+            _call(line, where)
+    else:
+        _shell(code.replace("8000", str(_free_port())), where)
+
+
+def _split(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    return list(lexer)
+
+
+def _is_plain(line: str) -> bool:
+    """One vitkit command, its output perhaps into a file; or nothing."""
+    try:
+        words = _split(line)
+    except ValueError:  # a quotation that goes on in the next line
+        return False
+    signs = [word for word in words if word and set(word) <= set("();<>|&")]
+    return not words or (words[0] == "vitkit" and signs in ([], [">"]) and "$" not in line)
+
+
+def _call(line: str, where: str) -> None:
+    words = _split(line)[1:]
+    if not words:
+        return
+    file = None
+    if ">" in words:
+        words, file = words[: words.index(">")], words[-1]
+    expanded = [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else []) or [word]]
+    with contextlib.ExitStack() as stack:
+        if file:
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(Path(file).open("w"))))
+        try:
+            code = main(expanded)
+        except SystemExit as leaving:  # --help and --version
+            code = leaving.code or 0
+    assert code == 0, f"{where}: `{line}` ended with {code}"
+
+
+def _shell(code: str, where: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    script = ["bash", "-em", "-o", "pipefail", "-c", code]  # -m: so that %1 is the first job, as it is for a reader
+    done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, f"{where}: ended with {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,92 @@
+"""The site as a reader opens it: built without a warning, looked at in Chromium on a desktop and on a phone."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import browser
+
+from .pages import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Chapters as text and code: tests of their own run them."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "docs/build.py", "--no-run", "--out", folder / "out", "--work", folder / "work"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr[-3000:]}"
+    assert not done.stderr
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    if why := browser.missing():
+        pytest.skip(why)
+    with browser.chromium() as found:
+        yield found
+
+
+def pages(site: Path) -> list[Path]:
+    """Those that were written as pages, not the listings of source."""
+    kept = [p for p in sorted(site.rglob("*.html")) if p.relative_to(site).parts[0] not in ("source", "_static")]
+    return [p for p in kept if p.name not in ("genindex.html", "search.html")]
+
+
+LOOK = """
+const shown = [...document.images].filter((i) => i.offsetParent !== null);
+return {
+  broken: [...document.images].filter((i) => !i.complete || !i.naturalWidth).map((i) => i.src),
+  formulas: [...document.querySelectorAll('article math')].map((m) => m.getBoundingClientRect())
+      .map((r) => [r.width, r.height]),
+  wrong: [...document.querySelectorAll('merror, .problematic, .system-message')].map((e) => e.textContent),
+  raw: [...document.querySelectorAll('article p')].map((p) => p.innerText)
+      .filter((text) => /\\$\\$|\\\\(frac|sqrt|mathrm|begin)\\b/.test(text)),
+  strangers: performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !/^(file|data):/.test(n)),
+  overflow: document.documentElement.scrollWidth - innerWidth,
+  words: document.querySelector('article').innerText.length,
+  pictures: shown.length,
+};
+"""
+
+
+def test_every_page_is_whole_at_both_widths(site: Path, driver: Any) -> None:
+    formulas = pictures = 0
+    for page in pages(site):
+        for width in (1280, 390):
+            browser.look(driver, page.as_uri(), width)
+            seen, where = driver.execute_script(LOOK), f"{page.relative_to(site)} at {width}"
+            assert not seen["broken"], where
+            assert not seen["wrong"], where
+            assert not seen["raw"], f"{where}: a formula stands there as it was typed"
+            assert not seen["strangers"], f"{where}: loads from elsewhere"
+            assert seen["overflow"] <= 1, f"{where}: {seen['overflow']} pixels too wide"
+            assert seen["words"] > 100, where
+            assert all(w > 4 and h > 4 for w, h in seen["formulas"]), where
+            formulas, pictures = formulas + len(seen["formulas"]), pictures + seen["pictures"]
+        assert not driver.get_log("browser"), page
+    assert formulas >= 8
+    assert pictures >= 20
+
+
+def test_the_navigation_has_all_four_parts(site: Path, driver: Any) -> None:
+    browser.look(driver, (site / "index.html").as_uri())
+    every = "return [...document.querySelectorAll(arguments[0])].map((e) => e.pathname ?? e.textContent)"
+    assert driver.execute_script(every, ".sidebar-tree .caption") == ["Start", "Learn", "Guides", "Reference"]
+    there = driver.execute_script(every, ".sidebar-tree a")
+    assert {Path(p).name for p in there} >= {"your-images.html", "explain.html", "commands.html", "01_attention.html"}
+
+
+def test_nothing_in_the_site_asks_another_host(site: Path) -> None:
+    """Links for readers are fine; scripts, styles, fonts and pictures come along."""
+    loads = re.compile(r"""<(?:script|img|link|iframe)[^>]+(?:src|href)=["'](?:https?:)?//[^"']+""")
+    for page in site.rglob("*.html"):
+        assert not loads.findall(page.read_text()), page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//|@import", style.read_text()), style
