@@ -285,9 +285,9 @@ def test_the_journal_of_a_resumed_run_has_no_line_twice(tmp_path: Path) -> None:
     [
         ("batch=-1", "batch=-1: must not be negative"),
         ("optimizer.lr=0", "optimizer.lr=0.0: must be above 0"),
-        ("budget.minutes=-5", "budget.minutes=-5: must not be negative"),
+        ("budget.minutes=-5", "budget.minutes=-5.0: must not be negative"),
         ("loss.label_smoothing=1.5", "label_smoothing=1.5: a share lies between 0 and 1"),
-        ("budget.epochs=0", "budget.epochs=0: give a number above 0"),
+        ("budget.epochs=0", "budget.epochs=0.0: give a number above 0"),
         ("machine.workers=-1", "must not be negative"),
     ],
 )

@@ -85,10 +85,8 @@ def read_recipe(folder: Path) -> Recipe:
 
 def _check_same(new: Recipe, old: Recipe, folder: Path) -> None:
     """A resumed run may change how fast it runs and how often it saves, nothing that changes the result."""
-    a, b = (
-        dataclasses.replace(r, keep=new.keep, machine=new.machine, parallel=new.parallel, promise="").to_dict()
-        for r in (new, old)
-    )
+    same: dict[str, Any] = {"keep": new.keep, "machine": new.machine, "parallel": new.parallel, "promise": ""}
+    a, b = (json.loads(json.dumps(dataclasses.replace(r, **same).to_dict())) for r in (new, old))
     for key in a:
-        if json.dumps(a[key]) != json.dumps(b[key]):
+        if a[key] != b[key]:  # 0 and 0.0 are the same
             raise UsageError(f"--resume: {key} is {a[key]}, but {folder} was started with {b[key]}: use the same")
