@@ -1,0 +1,75 @@
+"""From the start of a process to the printed answer, for one image: `vitkit predict` beside transformers' pipeline.
+
+    python benchmarks/cold_start.py MODEL_FOLDER IMAGE [--rounds 5] > benchmarks/results/cold_start.txt
+
+All take turns, and each run is a new process; `import torch` is what nobody can do without. The pipeline gets the same
+weights, converted.
+"""
+
+import argparse
+import datetime
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import vitkit
+from vitkit.train.environment import describe_environment
+
+HUGGINGFACE = """
+import torch
+declared = torch.library.Library("torchvision", "FRAGMENT")  # where torchvision was built for another torch
+for operator in ("nms", "qnms"):
+    declared.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from transformers import pipeline
+print(pipeline("image-classification", {model!r}, device="cpu")({image!r}, top_k=1))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("image")
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        other = str(Path(folder) / "hf")
+        run([sys.executable, "-m", "vitkit", "convert", asked.model, other, "--to", "hf"])
+        commands = {
+            "import torch": [sys.executable, "-c", "import torch"],
+            "vitkit predict": [sys.executable, "-m", "vitkit", "predict", asked.model, asked.image],
+            "transformers pipeline": [sys.executable, "-c", HUGGINGFACE.format(model=other, image=asked.image)],
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        for turn in range(asked.rounds + 1):
+            for name, command in commands.items():
+                took = run(command)
+                if turn:  # the first round fills the caches of the disk
+                    seconds[name].append(took)
+    machine = describe_environment()
+    print(
+        f"{datetime.date.today()} · {machine['processor']}, {machine['cores']} cores · torch {torch.__version__} · "
+        f"vitkit {vitkit.__version__} · python benchmarks/cold_start.py MODEL IMAGE --rounds {asked.rounds}\n"
+    )
+    bare = statistics.median(seconds["import torch"])
+    for name, times in seconds.items():
+        middle = statistics.median(times)
+        print(
+            f"{name:24s}{middle:6.2f} s   {middle / bare:5.2f} × import torch   ({min(times):.2f} to {max(times):.2f})"
+        )
+    limit, reached = 1.5 * bare + 0.5, statistics.median(seconds["vitkit predict"])
+    print(f"\nat most 1.5 × import torch + 0.5 s = {limit:.2f} s: {'yes' if reached <= limit else 'NO'}")
+
+
+def run(command: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()
