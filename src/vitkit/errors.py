@@ -19,6 +19,11 @@ import difflib
 from collections.abc import Iterable
 
 
+def first_line(error: Exception) -> str:
+    """What another library says, as much of it as goes into one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 class VitkitError(Exception):
     """The root of all errors raised on purpose by vitkit."""
 

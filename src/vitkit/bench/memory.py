@@ -9,6 +9,8 @@ from typing import Any
 
 from vitkit.bench.contest import Run
 
+STATUS = Path("/proc/self/status")
+
 
 def peaks(prepare: Callable[[str, Any], Run], names: Sequence[str], job: Any) -> dict[str, float]:
     """Name → MiB. Pages of shared libraries count too: about 250 MiB are torch's own."""
@@ -29,7 +31,12 @@ def _peak(prepare: Callable[[str, Any], Run], name: str, job: Any) -> float:
 
 def _highest() -> int:
     """Bytes. Linux hands ru_maxrss down from the process that started this one; VmHWM begins anew."""
-    if (status := Path("/proc/self/status")).exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
+    if STATUS.exists():
+        return of_this_process("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: in bytes already
+
+
+def of_this_process(key: str) -> int:
+    """Bytes: VmRSS, what it holds now; VmHWM, the most that it has held. Linux only."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(key))
+    return 1024 * int(line.split()[1])

@@ -1,4 +1,3 @@
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +10,7 @@ from vitkit.errors import UsageError
 if TYPE_CHECKING:
     from vitkit.data.pack import Packed
 
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+LARGEST = 10**12  # bytes of a shard
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,9 @@ class Pack:
 
 def as_bytes(text: str) -> int:
     """256MB → 256,000,000."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
-    if not found or found[2] not in UNITS or not (size := int(float(found[1]) * UNITS[found[2]])):
-        raise UsageError(f"--shard-size {text}: expected a size such as 256MB or 1GiB")
+    from vitkit.plan.units import parse_bytes
+
+    size = int(parse_bytes(text, "--shard-size"))
+    if not 0 < size < LARGEST:
+        raise UsageError(f"--shard-size {text}: expected less than a terabyte, such as 256MB")
     return size

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import vitkit
 from vitkit.data.preprocess import Preprocess
-from vitkit.errors import InputError, UnknownNameError, WorkError
+from vitkit.errors import InputError, UnknownNameError, WorkError, first_line
 from vitkit.infer.exported import ExportInfo
 from vitkit.infer.graph import WRITERS, quiet
 from vitkit.infer.runtimes import Runtime, load_exported
@@ -117,8 +117,8 @@ def _compile(model: ViT, preprocess: Preprocess, low: bool, path: Path) -> None:
             )
     except Exception as error:  # a missing C++ compiler above all, in whatever words the compiler driver has for it
         new.unlink(missing_ok=True)
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise WorkError(f"the model cannot be compiled here ({reason.strip()[:200]}): use --engine eager") from error
+        reason = first_line(error)[:200]
+        raise WorkError(f"the model cannot be compiled here ({reason}): use --engine eager") from error
     os.replace(new, path)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vitkit.errors import WeightsError
+from vitkit.errors import WeightsError, first_line
 from vitkit.infer.exported import PREFIX, SUFFIXES, ExportInfo
 from vitkit.infer.extra import need, threads
 
@@ -33,7 +33,7 @@ class OnnxRuntime:
         try:
             self.session = ort.InferenceSession(str(path), options, providers=providers)
         except Exception as error:  # the runtime has a class of its own for every way in which a file can be bad
-            raise WeightsError(f"{path} cannot be loaded by ONNX Runtime: {_first_line(error)}") from error
+            raise WeightsError(f"{path} cannot be loaded by ONNX Runtime: {first_line(error)}") from error
         self.info = ExportInfo.from_strings(self.session.get_modelmeta().custom_metadata_map, path)
 
     def __call__(self, batch: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ class OpenVino:
             model = core.read_model(path)
             self.compiled = core.compile_model(model, "CPU", wishes)
         except Exception as error:
-            raise WeightsError(f"{path} cannot be loaded by OpenVINO: {_first_line(error)}") from error
+            raise WeightsError(f"{path} cannot be loaded by OpenVINO: {first_line(error)}") from error
         self.info = ExportInfo.from_strings(_strings(model), path)
         self.requests = threading.local()
 
@@ -76,7 +76,3 @@ def _strings(model: Any) -> dict[str, str]:
         return {}
     entries = model.get_rt_info([PREFIX]).value
     return {f"{PREFIX}.{key}": str(entry) for key, entry in entries.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -6,11 +6,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from vitkit.bench.memory import of_this_process
 from vitkit.model import create_model
 from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
@@ -44,8 +44,7 @@ class Step:
         for start in range(0, job.share, job.at_a_time):
             part = slice(start, start + job.at_a_time)
             self._gradients(images[part], targets[part])
-        parameters = [p for each in self.optimizers for g in each.param_groups for p in g["params"]]
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
+        optimizer.clip(self.optimizers, 1.0)
         for each in self.optimizers:
             each.step()
         if self.average:
@@ -77,17 +76,12 @@ def _peak(job: Job, steps: int) -> tuple[int, int, float]:
         depth=1, width=64, heads=1, head_width=64, mlp_width=64, image_size=job.config.patch_size
     )
     Step(job.replace(config=small, batch=job.ranks, micro_batch=0))()  # what a first step loads: code, not data
-    before = _status("VmRSS")
+    before = of_this_process("VmRSS")
     step = Step(job)
     for _ in range(steps):
         started = time.process_time()
         step()
-    return before, _status("VmHWM"), time.process_time() - started
-
-
-def _status(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(key)).split()[1])
+    return before, of_this_process("VmHWM"), time.process_time() - started
 
 
 def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_counter) -> Rates:

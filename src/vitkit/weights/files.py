@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vitkit.errors import WeightsError
+from vitkit.errors import WeightsError, first_line
 
 Tensors = dict[str, Tensor]
 
@@ -75,7 +75,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} is not readable as JSON: {_first_line(error)}") from error
+        raise WeightsError(f"{path} is not readable as JSON: {first_line(error)}") from error
     if not isinstance(values, dict):
         raise WeightsError(f"{path} is not a JSON object but {type(values).__name__}")
     return values
@@ -85,7 +85,7 @@ def _read_safetensors(path: Path) -> Tensors:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise WeightsError(f"{path} is not a readable safetensors file: {_first_line(error)}") from error
+        raise WeightsError(f"{path} is not a readable safetensors file: {first_line(error)}") from error
 
 
 def _read_shards(index: Path) -> Tensors:
@@ -117,7 +117,7 @@ def _read_npz(path: Path) -> Tensors:
             _check_unpacked(archive, path)
             return {key: _read_npy(archive, member, path) for key, member in _npz_members(archive)}
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError, SyntaxError) as error:
-        raise WeightsError(f"{path} is not a readable .npz file: {_first_line(error)}") from error
+        raise WeightsError(f"{path} is not a readable .npz file: {first_line(error)}") from error
 
 
 def _npz_members(archive: zipfile.ZipFile) -> Iterator[tuple[str, zipfile.ZipInfo]]:
@@ -193,7 +193,3 @@ def _why_unsafe(error: Exception) -> str:
         return f"its pickle asks for {name}, and could run any code; get it as safetensors, or save its tensors alone"
     detail = re.search(r"WeightsUnpickler error:\s*(.+)", text)
     return f"it is no plain table of tensors ({detail[1] if detail else type(error).__name__})"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
