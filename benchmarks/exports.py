@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vitkit.data.source import open_data, read_all
 from vitkit.infer.export import export
 from vitkit.infer.parity import Tolerance
@@ -35,7 +36,7 @@ LENIENT = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
 def deit(shared: Path) -> ViT:
     names = json.loads((shared / "imagenet1k_classes.json").read_text())["name"]
     names = [f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names)]
-    moments = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    moments = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     return load_model(shared / "deit_tiny_patch16_224_in1k.safetensors", class_names=names, preprocess=moments)
 
 

@@ -18,12 +18,11 @@ import torch
 from safetensors.torch import load_file
 
 import vitkit
-from vitkit.data.preprocess import Preprocess
+from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from vitkit.data.source import open_data
 from vitkit.explain.faithfulness import bootstrap, faithfulness, randomised, rank_correlation
 from vitkit.weights.folder import ModelInfo
 
-IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 COLUMNS = ("method", "deletion ↓", "insertion ↑", "insertion − deletion ↑", "… above random", "alike by random weights")
 CASCADED = ("attention", "rollout", "gradient", "attribution")  # in one pass each
 
@@ -32,7 +31,7 @@ def deit_tiny(folder: Path) -> vitkit.ViT:
     model = vitkit.create_model("vit_tiny_patch16_224")
     model.load_state_dict(load_file(folder / "deit_tiny_patch16_224_in1k.safetensors"))
     names = json.loads((folder / "imagenet1k_classes.json").read_text())["name"]
-    model.info = ModelInfo(class_names=tuple(names), preprocess=Preprocess(**IMAGENET))
+    model.info = ModelInfo(class_names=tuple(names), preprocess=Preprocess(mean=IMAGENET_MEAN, std=IMAGENET_STD))
     return model.eval()
 
 

@@ -8,8 +8,9 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import InputError, WorkError
 from vitkit.infer import Predictor
 from vitkit.infer.choose import choose
-from vitkit.infer.engines import compiled_path, make_engine, weights_digest
+from vitkit.infer.engines import compiled_path, make_engine
 from vitkit.model import create_model
+from vitkit.weights.digest import hash_weights
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def test_what_cannot_be_compiled_says_so_in_one_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("torch.export.export", fails)
     with pytest.raises(WorkError, match=r"cannot be compiled here \(no working C\+\+ compiler\): use --engine eager"):
         make_engine("compiled", small_model(), PREPROCESS)
-    assert not list(cache.iterdir())
+    assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_one_image_is_never_compiled_for_and_much_work_is() -> None:
@@ -86,7 +87,7 @@ def test_a_compilation_is_found_again_only_for_the_same_weights_and_size() -> No
     first = compiled_path(model, PREPROCESS)
     assert compiled_path(small_model(), PREPROCESS) == first
     assert compiled_path(model, PREPROCESS.replace(size=24)) != first
-    digest = weights_digest(model)
+    digest = hash_weights(model)
     model.head.bias.data[0] += 1e-7
-    assert weights_digest(model) != digest
+    assert hash_weights(model) != digest
     assert compiled_path(model, PREPROCESS) != first

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vitkit.model import ViT
+    from vitkit.model import ViT, ViTConfig
 
 
 def open_model(source: str, class_names: str | None = None, preprocess: str | None = None) -> "ViT":
@@ -14,3 +14,14 @@ def open_model(source: str, class_names: str | None = None, preprocess: str | No
     for line in report.assumed:
         print(f"vitkit: assumed: {line}", file=sys.stderr)
     return model
+
+
+def open_config(model: str) -> "ViTConfig":
+    """Of a variant by its name, or of anything that holds a model."""
+    from pathlib import Path
+
+    from vitkit.model.variants import get_config
+    from vitkit.weights.folder import read_config
+    from vitkit.weights.hub import is_name
+
+    return read_config(model) if Path(model).exists() or is_name(model) else get_config(model)

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from vitkit.cli.model import open_config
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.errors import UsageError, WorkError
 
@@ -94,14 +95,13 @@ class Plan:
 
     def _data(self) -> "tuple[ViTConfig, int]":
         """The model as it would be trained, and the number of images it would see."""
-        from vitkit.cli.summary import _config
         from vitkit.data.source import open_data
 
         if self.data and self.images:
             raise UsageError("--data and --images both say how many images there are: give one of them")
         if self.epochs and self.minutes:
             raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
-        config, images = _config(self.model), self.images or 1_281_167
+        config, images = open_config(self.model), self.images or 1_281_167
         if self.data:
             data = open_data(self.data, data_dir=self.data_dir)
             config, images = config.replace(num_classes=len(data.class_names)), len(data.splits["train"])

@@ -1,12 +1,9 @@
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
+from vitkit.cli.model import open_config
 from vitkit.cli.show import giga, millions, print_json, print_table
-
-if TYPE_CHECKING:
-    from vitkit.model import ViTConfig
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Summary:
     def run(self) -> int:
         from vitkit.model.summary import summarize
 
-        config = _config(self.model)
+        config = open_config(self.model)
         size = (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
         rows = summarize(config, size, self.depth)
         if self.json:
@@ -42,13 +39,3 @@ class Summary:
             ],
         )  # fmt: skip
         return 0
-
-
-def _config(model: str) -> "ViTConfig":
-    from pathlib import Path
-
-    from vitkit.model.variants import get_config
-    from vitkit.weights.folder import read_config
-    from vitkit.weights.hub import is_name
-
-    return read_config(model) if Path(model).exists() or is_name(model) else get_config(model)

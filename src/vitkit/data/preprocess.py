@@ -22,6 +22,8 @@ from vitkit.errors import ConfigError, CorruptImageError, UnknownNameError
 
 Box = tuple[float, float, float, float]
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as most published weights use
+
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "box": Image.Resampling.BOX,

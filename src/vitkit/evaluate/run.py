@@ -58,7 +58,7 @@ def predict(
 ) -> Predictions:
     """The model's logits for every image of a split, in its order, decoded as they are needed. Images that cannot be
     decoded are left out and named in `skipped`; a larger share of them than `corrupt_limit` is an error."""
-    reading = _Reading(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
+    reading = Reading(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
     logits, labels = predict_logits(model, reading.batches(_device(model)))
     names = [split.images.name(i) for i in reading.kept]
     skipped = [f"{name}: {reason}" for name, reason in reading.corrupt.found.items()]
@@ -106,7 +106,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-class _Reading:
+class Reading:
     """A split on its way to the model: what is kept of it, and what is left out, is known when it is through."""
 
     def __init__(
@@ -147,9 +147,9 @@ class _Reading:
 
 def _at_size(model: nn.Module, split: Split, preprocess: Preprocess, size: Size, batch_size: int) -> SizeResult:
     device = _device(model)
-    predict_logits(model, islice(_Reading(split, preprocess, batch_size).batches(device), 1))
+    predict_logits(model, islice(Reading(split, preprocess, batch_size).batches(device), 1))
     start = time.perf_counter()
-    logits, labels = predict_logits(model, _Reading(split, preprocess, batch_size).batches(device))
+    logits, labels = predict_logits(model, Reading(split, preprocess, batch_size).batches(device))
     seconds = time.perf_counter() - start
     predictions = Predictions(logits, labels, [str(i) for i in range(logits.shape[1])])
     return SizeResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)

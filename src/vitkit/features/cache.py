@@ -7,11 +7,9 @@ its own tensors; what does not verify is made anew.
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -21,6 +19,7 @@ from vitkit.data.source import Progress, Split, cache_folder
 from vitkit.features.extract import Features, extract
 from vitkit.files import write_atomic
 from vitkit.model import ViT
+from vitkit.weights.digest import hash_weights
 
 LIMIT = 4 * 2**30  # bytes of features that are kept; the ones longest unused go first
 _ABOVE = ("head.", "head_dist.", "pre_logits.")  # what features do not pass through
@@ -30,7 +29,7 @@ def cached_features(
     model: ViT, split: Split, preprocess: Preprocess, *, batch: int = 64, progress: Progress | None = None
 ) -> Features:
     """The features of a split, from the cache or into it."""
-    path = feature_folder() / f"{feature_key(model, split, preprocess)}.safetensors"
+    path = cache_folder() / "features" / f"{feature_key(model, split, preprocess)}.safetensors"
     if found := _read(path):
         path.touch()
         return found
@@ -41,28 +40,12 @@ def cached_features(
     return made
 
 
-def feature_folder() -> Path:
-    """$VITKIT_CACHE/features, or in the user's cache."""
-    chosen = os.environ.get("VITKIT_CACHE")
-    return (Path(chosen).expanduser() if chosen else cache_folder()) / "features"
-
-
 def feature_key(model: ViT, split: Split, preprocess: Preprocess) -> str:
     total = hashlib.sha256(b"vitkit features 1\n")
     config = model.config.replace(num_classes=0, head_hidden=0).to_dict()
     total.update(json.dumps([config, preprocess.to_dict()], sort_keys=True).encode())
     total.update(hash_weights(model, without=_ABOVE).encode())
     total.update((split.stamps if split.stamps is not None else stamp_all(split.images)).tobytes())
-    return total.hexdigest()
-
-
-def hash_weights(model: ViT, without: tuple[str, ...] = ()) -> str:
-    """SHA-256 of the tensors by name, without those whose names begin so."""
-    total = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if not name.startswith(without):
-            total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
 
 

@@ -1,8 +1,7 @@
 """Images → features: what the classifier of a model looks at, one vector per image."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import cast
 
 import numpy as np
@@ -11,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Corrupt, Progress, Split, parallel
-from vitkit.errors import CorruptImageError, DataError, WeightsError
+from vitkit.data.source import Progress, Split
+from vitkit.errors import DataError, WeightsError
 from vitkit.evaluate import predict_logits
+from vitkit.evaluate.run import Reading
 from vitkit.model import ViT
 
 
@@ -79,29 +79,7 @@ def extract(
     """Streams: a few batches of images are in memory at a time, and the features of all."""
     if not len(split):
         raise DataError("no images to extract features of: the split is empty")
-    corrupt = Corrupt(len(split))
-    values, kept = predict_logits(Pooled(model), _batches(split, preprocess, batch, corrupt, progress))
-    return Features(values, kept, tuple(f"{name}: {reason}" for name, reason in corrupt.found.items()))
-
-
-def _batches(
-    split: Split, preprocess: Preprocess, batch: int, corrupt: Corrupt, progress: Progress | None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """(images, which they are). Decoded by threads, in the order of the split."""
-
-    def read(index: int) -> Tensor | CorruptImageError:
-        try:
-            return preprocess(split.images[index], split.images.name(index))
-        except CorruptImageError as error:
-            return error
-
-    stream = enumerate(parallel(read, len(split)))
-    while found := list(islice(stream, batch)):
-        good = {index: image for index, image in found if isinstance(image, Tensor)}
-        for _, error in found:
-            if isinstance(error, CorruptImageError):
-                corrupt.add(error)
-        if good:
-            yield preprocess.normalize(torch.stack(list(good.values()))), torch.tensor(list(good))
-        if progress:
-            progress(found[-1][0] + 1, len(split))
+    reading = Reading(split, preprocess, batch, progress)
+    values, _ = predict_logits(Pooled(model), reading.batches(model.patch_embed.proj.weight.device))
+    skipped = tuple(f"{name}: {reason}" for name, reason in reading.corrupt.found.items())
+    return Features(values, np.array(reading.kept, dtype=np.int64), skipped)

@@ -24,11 +24,13 @@ from torch import Tensor, nn
 
 import vitkit
 from vitkit.data.preprocess import Preprocess
+from vitkit.data.source import cache_folder
 from vitkit.errors import InputError, UnknownNameError, WorkError, first_line
 from vitkit.infer.exported import ExportInfo
 from vitkit.infer.graph import WRITERS, quiet
 from vitkit.infer.runtimes import Runtime, load_exported
 from vitkit.model import ViT
+from vitkit.weights.digest import hash_weights
 
 
 class Engine(Protocol):
@@ -99,7 +101,7 @@ def compiled_path(model: ViT, preprocess: Preprocess) -> Path:
     device = model.patch_embed.proj.weight.device
     versions = vitkit.__version__, torch.__version__
     machine = platform.machine(), dict(torch.cpu.get_capabilities()), device.type, bf16_pays(device)
-    return cache_folder() / f"{key(model, versions, preprocess.size, machine)}.pt2"
+    return cache_folder() / "engines" / f"{key(model, versions, preprocess.size, machine)}.pt2"
 
 
 def _compile(model: ViT, preprocess: Preprocess, low: bool, path: Path) -> None:
@@ -128,7 +130,7 @@ def exported_engine(to: str) -> Callable[[ViT, Preprocess], Exported]:
     def make(model: ViT, preprocess: Preprocess) -> Exported:
         info = export_info(model, preprocess)
         suffix = ".xml" if to == "openvino" else ".onnx"
-        folder = cache_folder() / key(model, to, info.to_strings())
+        folder = cache_folder() / "engines" / key(model, to, info.to_strings())
         path = folder / f"model{suffix}"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -153,29 +155,14 @@ def export_info(model: ViT, preprocess: Preprocess, takes: str = "images", any_s
         any_size=any_size,
         largest=(grid[0] * patch[0], grid[1] * patch[1]) if any_size else size,
         precision="fp32",
-        weights_sha256=weights_digest(model),
+        weights_sha256=hash_weights(model),
         vitkit_version=vitkit.__version__,
     )
 
 
-def weights_digest(model: ViT) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def key(model: ViT, *parts: object) -> str:
-    text = json.dumps([weights_digest(model), model.config.to_dict(), parts], sort_keys=True, default=str)
+    text = json.dumps([hash_weights(model), model.config.to_dict(), parts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def cache_folder() -> Path:
-    """$VITKIT_CACHE, else vitkit/engines in the user's cache. It may be removed at any time."""
-    if chosen := os.environ.get("VITKIT_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitkit" / "engines"
 
 
 ENGINES: dict[str, Callable[[ViT, Preprocess], Engine]] = {

@@ -1,7 +1,6 @@
 """`Predictor`: a model that answers. Class names and preprocessing come from its folder or file, from nowhere else."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitkit.data.source import parallel
 from vitkit.errors import ConfigError, CorruptImageError
 from vitkit.infer.exported import SUFFIXES, find_exported
 from vitkit.infer.pictures import Picture, as_list
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vitkit.model import ViT
 
 AHEAD = 4  # batches that are decoded while the model works on another
+THREADS = 4  # that decode them
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Predictor:
     ) -> Iterator[list[Prediction] | CorruptImageError]:
         """The same as they come, in order. Threads decode the next images while the model works."""
         size = batch or self.batch_size()
-        decoded = _ahead(self._try, pictures, AHEAD * size)
+        decoded = iter(parallel(lambda i: self._try(pictures[i]), len(pictures), THREADS, ahead=AHEAD * size))
         while part := list(islice(decoded, size)):
             good = [found for found in part if isinstance(found, np.ndarray)]
             answers = iter(self.rank(self.scores(np.stack(good)), top) if good else [])
@@ -136,17 +137,3 @@ class Predictor:
             return self.preprocess.array(Path(picture) if isinstance(picture, str) else picture)
         except CorruptImageError as error:
             return error
-
-
-def _ahead(work: Callable[[Any], Any], items: Sequence[Any], count: int, threads: int = 4) -> Iterator[Any]:
-    """`work` on each item, in order, never more than `count` results ahead. One item needs no thread."""
-    if len(items) == 1:
-        yield work(items[0])
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: list[Any] = []
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) >= count:
-                yield waiting.pop(0).result()
-        yield from (future.result() for future in waiting)

@@ -11,7 +11,7 @@ from torch import Tensor
 from vitkit.data.feed import Feed, Store, arrays_of, make_store
 from vitkit.data.inspect import advise_for, sample_looks
 from vitkit.data.loader import PAIR, Plan
-from vitkit.data.preprocess import Preprocess, channel_moments
+from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_moments
 from vitkit.data.progress import tracked
 from vitkit.data.source import Corrupt, Dataset, Split, open_data
 from vitkit.data.usable import Known, usable
@@ -31,8 +31,6 @@ from vitkit.train.state import State
 from vitkit.train.teacher import Teacher, make_teacher
 from vitkit.train.tune import Choice, precisions
 from vitkit.weights.folder import CONFIG, ModelInfo, describe
-
-PHOTO_MEAN, PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as most published weights use
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Prepr
         size = (start or create_model(recipe.model, device="meta", **recipe.config)).config.image_size
         pixels = arrays_of(train)
         if pixels is None:
-            found = Preprocess(size=size, mean=PHOTO_MEAN, std=PHOTO_STD)
+            found = Preprocess(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
         else:
             mean, std = channel_moments(pixels)
             found = Preprocess(size=size, channels=len(mean), crop_fraction=1.0, mean=mean, std=std)

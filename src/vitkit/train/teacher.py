@@ -12,11 +12,12 @@ from vitkit.data.feed import Batch
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.source import Split
 from vitkit.errors import ConfigError, UsageError
-from vitkit.features.cache import cached_features, hash_weights
+from vitkit.features.cache import cached_features
 from vitkit.features.extract import classify
 from vitkit.model import ViT
 from vitkit.train.objective import teacher_answers
 from vitkit.train.recipe import Distill, Recipe
+from vitkit.weights.digest import hash_weights
 from vitkit.weights.folder import load_model, names_and_preprocess
 
 

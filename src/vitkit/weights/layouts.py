@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD
+
 
 @dataclass(frozen=True)
 class Row:
@@ -65,7 +67,7 @@ def scale(ours: str, theirs: str) -> tuple[Row, ...]:
     return Row(f"{ours}.weight", (f"{theirs}/scale",)), Row(f"{ours}.bias", (f"{theirs}/bias",))
 
 
-IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop_fraction=0.875, interpolation="bicubic")
+IMAGENET = dict(mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_fraction=0.875, interpolation="bicubic")
 HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 CLIP = dict(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711), crop_fraction=1.0)
 GELU = dict(mlp="gelu", norm_eps=1e-6)
