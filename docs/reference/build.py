@@ -49,8 +49,7 @@ def commands() -> str:
     for name in COMMANDS:
         usage, purpose, rows = said(name)
         told += [f"## vitkit {name}", purpose, f"```text\n{usage}\n```", table(["", ""], rows)]
-        language = f'bash no-run "{examples.NOT_RUN[name]}"' if name in examples.NOT_RUN else "bash"
-        told.append("\n\n".join(fenced(language, example) for example in examples.COMMANDS.get(name, ())))
+        told.append("\n\n".join(fenced("bash", example) for example in examples.COMMANDS.get(name, ())))
     return page(told)
 
 
