@@ -6,18 +6,16 @@ Every kernel takes turns with the others. Times are medians, in ms, of a batch w
 """
 
 import argparse
-import datetime
 import math
 import statistics
 from collections.abc import Callable
 
 import torch
+from heading import heading
 from torch import Tensor
 
-import vitkit
 from vitkit.bench.contest import contest
 from vitkit.model.kernel import fused, in_float32
-from vitkit.train.environment import describe_environment
 
 TOKENS = (17, 65, 197, 577)
 
@@ -54,13 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=32)
     asked = parser.parse_args()
-    machine = describe_environment()
-    print(
-        f"{datetime.date.today()} · {machine['processor']}, {torch.get_num_threads()} threads, "
-        f"{torch.backends.cpu.get_cpu_capability()}, amx {torch.cpu._is_amx_tile_supported()} · "
-        f"torch {torch.__version__} · vitkit {vitkit.__version__} · "
-        f"python benchmarks/attention.py --rounds {asked.rounds} --images {asked.images}\n"
-    )
+    print(heading())
     print(f"{'precision':11s}{'tokens':>7s}{'':>10s}" + "".join(f"{name:>12s}" for name in KERNELS))
     for dtype in (torch.float32, torch.bfloat16):
         for tokens in TOKENS:

@@ -10,12 +10,12 @@ the end of each run. A run that was interrupted goes on where it stopped.
 import argparse
 import datetime
 import json
-import math
 import statistics
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from vitkit.evaluate import mean_interval
 from vitkit.train import get_recipe, train
 from vitkit.train.environment import describe_environment
 
@@ -73,7 +73,7 @@ def keep(row: dict[str, object]) -> None:
 
 
 def table() -> str:
-    """Per recipe and budget the mean over the seeds, with a 95 % interval from three of them on."""
+    """Per recipe and budget the mean over the seeds, with Student's 95 % interval from three of them on."""
     runs = defaultdict(list)
     for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():
         row = json.loads(line)
@@ -81,7 +81,8 @@ def table() -> str:
     lines = ["| recipe | budget | seeds | test accuracy | epochs | minutes |", "|---|---|---|---|---|---|"]
     for (recipe, budget), rows in sorted(runs.items()):
         tests = [row["test"] for row in rows]
-        spread = f" ± {1.96 * statistics.stdev(tests) / math.sqrt(len(tests)):.2%}" if len(tests) >= 3 else ""
+        low, high = mean_interval(tests).interval if len(tests) >= 3 else (None, None)
+        spread = f" ({low:.1%} to {high:.1%})" if low is not None else ""
         epochs, minutes = (f"{statistics.mean(row[key] for row in rows):.1f}" for key in ("epochs", "minutes"))
         lines.append(
             f"| {recipe} | {budget} | {len(rows)} | {statistics.mean(tests):.2%}{spread} | {epochs} | {minutes} |"

@@ -7,7 +7,6 @@ weights, converted.
 """
 
 import argparse
-import datetime
 import statistics
 import subprocess
 import sys
@@ -15,10 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-
-import vitkit
-from vitkit.train.environment import describe_environment
+from heading import heading
 
 HUGGINGFACE = """
 import torch
@@ -50,11 +46,7 @@ def main() -> None:
                 took = run(command)
                 if turn:  # the first round fills the caches of the disk
                     seconds[name].append(took)
-    machine = describe_environment()
-    print(
-        f"{datetime.date.today()} · {machine['processor']}, {machine['cores']} cores · torch {torch.__version__} · "
-        f"vitkit {vitkit.__version__} · python benchmarks/cold_start.py MODEL IMAGE --rounds {asked.rounds}\n"
-    )
+    print(heading("transformers"))
     bare = statistics.median(seconds["import torch"])
     for name, times in seconds.items():
         middle = statistics.median(times)

@@ -11,16 +11,12 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
-import shlex
-import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import numpy as np
-import torch
+from heading import heading
 
 from vitkit.evaluate import mean_interval
 from vitkit.train import get_recipe, train
@@ -37,10 +33,7 @@ def main() -> None:
     p.add_argument("--out", default="benchmarks/results/distil.txt")
     a = p.parse_args()
     began = time.monotonic()
-    lines = [
-        f"# {shlex.join(['python', 'benchmarks/distil.py', *sys.argv[1:]])} · {date.today()} · "
-        f"{torch.get_num_threads()} threads · Python {platform.python_version()}, torch {torch.__version__}"
-    ]
+    lines = [heading()]
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("VITKIT_CACHE", f"{folder}/cache")
         for_teacher, for_students = cut(Path(a.cifar), Path(folder), a.images)

@@ -11,23 +11,22 @@ a busy machine slows them alike. Linux with glibc only: the peak is read and res
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import torch
+from heading import heading
 
 import vitkit
+from vitkit.bench.memory import of_this_process
 from vitkit.explain import attention_maps
 
 LIMITS = {"memory": 1.3, "time": 1.5}
 GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc: blocks above this are mapped, and unmapped when freed
-MIB = 1024
 
 
 def kinds(model: vitkit.ViT, images: torch.Tensor) -> dict[str, Callable[[], torch.Tensor]]:
@@ -38,18 +37,13 @@ def kinds(model: vitkit.ViT, images: torch.Tensor) -> dict[str, Callable[[], tor
     }
 
 
-def kib(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(key))
-
-
 def peak(run: Callable[[], torch.Tensor]) -> dict[str, float]:
     """MiB above what is held, and in all, of a second run: the first one warms allocator and kernels up."""
     run()
-    held = kib("VmRSS")
+    held = of_this_process("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     run()
-    return {"above": (kib("VmHWM") - held) / MIB, "all": kib("VmHWM") / MIB}
+    return {"above": (of_this_process("VmHWM") - held) / 2**20, "all": of_this_process("VmHWM") / 2**20}
 
 
 def main() -> None:
@@ -70,10 +64,7 @@ def main() -> None:
 
 def measure(asked: argparse.Namespace, runs: dict[str, Callable[[], torch.Tensor]]) -> None:
     words = ["--model", asked.model, "--size", str(asked.size)]
-    print(
-        f"{date.today()} · {platform.machine()}, {torch.get_num_threads()} threads · torch {torch.__version__} · "
-        f"vitkit {vitkit.__version__} · python benchmarks/explain_memory.py {' '.join(words)} --rounds {asked.rounds}\n"
-    )
+    print(heading())
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(asked.rounds + 1):
         for name, run in runs.items():

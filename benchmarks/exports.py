@@ -10,18 +10,14 @@ grocery  DeiT-Tiny under a linear head that is fitted here on the grocery traini
 """
 
 import argparse
-import json
-import os
-import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from heading import heading
 
-from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vitkit.data.source import open_data, read_all
 from vitkit.infer.export import export
 from vitkit.infer.parity import Tolerance
@@ -34,10 +30,8 @@ LENIENT = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
 
 
 def deit(shared: Path) -> ViT:
-    names = json.loads((shared / "imagenet1k_classes.json").read_text())["name"]
-    names = [f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names)]
-    moments = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
-    return load_model(shared / "deit_tiny_patch16_224_in1k.safetensors", class_names=names, preprocess=moments)
+    names = shared / "imagenet1k_classes.json"
+    return load_model(shared / "deit_tiny_patch16_224_in1k.safetensors", class_names=names)
 
 
 def grocery(shared: Path, head_images: int) -> ViT:
@@ -71,9 +65,7 @@ def main() -> None:
     parser.add_argument("--head-images", type=int, default=100_000, help="at most so many to fit the grocery head on")
     parser.add_argument("--only", nargs="*", help="some of digits, cifar, deit, grocery")
     words = parser.parse_args()
-    print(f"# {time.strftime('%Y-%m-%d')}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
-          f"torch {torch.__version__}, {versions()}, {torch.get_num_threads()} threads")  # fmt: skip
-    print(f"# {' '.join(['python', *sys.argv])}")
+    print(heading("onnxruntime", "openvino", "nncf"))
     jobs = {
         "digits": (words.digits, lambda: load_model(words.digits), "digits"),
         "cifar": (words.cifar, lambda: load_model(words.cifar), "cifar10"),
@@ -102,12 +94,6 @@ def main() -> None:
                 print(f"{name:8} {to:9} {'int8' if int8 else 'fp32':5} {p.n:6,} {p.max_logit_difference:13.2e} "
                       f"{p.largest_logit:6.1f} {p.agreement:8.2%} {tops:>21} {p.size / 1e6:7.2f} {p.speedup:17.2f} "
                       f"{time.perf_counter() - start:8.0f}", flush=True)  # fmt: skip
-
-
-def versions() -> str:
-    from importlib.metadata import version
-
-    return ", ".join(f"{package} {version(package)}" for package in ("onnxruntime", "openvino", "nncf"))
 
 
 if __name__ == "__main__":

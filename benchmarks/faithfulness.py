@@ -7,32 +7,23 @@ class is the one that the model predicts. Intervals are percentile bootstraps of
 """
 
 import argparse
-import datetime
 import itertools
-import json
-import platform
 from pathlib import Path
 
 import numpy as np
-import torch
-from safetensors.torch import load_file
+from heading import heading
 
 import vitkit
-from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from vitkit.data.source import open_data
 from vitkit.explain.faithfulness import bootstrap, faithfulness, randomised, rank_correlation
-from vitkit.weights.folder import ModelInfo
 
 COLUMNS = ("method", "deletion ↓", "insertion ↑", "insertion − deletion ↑", "… above random", "alike by random weights")
 CASCADED = ("attention", "rollout", "gradient", "attribution")  # in one pass each
 
 
 def deit_tiny(folder: Path) -> vitkit.ViT:
-    model = vitkit.create_model("vit_tiny_patch16_224")
-    model.load_state_dict(load_file(folder / "deit_tiny_patch16_224_in1k.safetensors"))
-    names = json.loads((folder / "imagenet1k_classes.json").read_text())["name"]
-    model.info = ModelInfo(class_names=tuple(names), preprocess=Preprocess(mean=IMAGENET_MEAN, std=IMAGENET_STD))
-    return model.eval()
+    names = folder / "imagenet1k_classes.json"
+    return vitkit.load_model(folder / "deit_tiny_patch16_224_in1k.safetensors", class_names=names).eval()
 
 
 def photographs(folder: Path, count: int) -> list:
@@ -57,10 +48,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     asked = parser.parse_args()
     model, images = deit_tiny(asked.data), photographs(asked.data, asked.images)
-    print(
-        f"{datetime.date.today()} · {platform.processor() or platform.machine()} · torch {torch.__version__} · "
-        f"vitkit {vitkit.__version__} · python benchmarks/faithfulness.py --images {len(images)}\n"
-    )
+    print(heading())
     measured = faithfulness(model, images)
     noise = next(f for f in measured if f.method == "random")
     print("".join(f"{name:27s}" for name in COLUMNS))

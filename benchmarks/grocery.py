@@ -10,16 +10,13 @@ give twice the minutes.
 import argparse
 import json
 import os
-import platform
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
-import torch
+from heading import heading
 
 
 def main() -> None:
@@ -33,12 +30,8 @@ def main() -> None:
     p.add_argument("--set", nargs="*", default=[], help="changes to the fine-tuning recipe")
     p.add_argument("--out", default="benchmarks/results/grocery.txt")
     a = p.parse_args()
-    words = shlex.join(["python", "benchmarks/grocery.py", *sys.argv[1:]])
     threads = a.threads or os.cpu_count()
-    lines = [
-        f"# {words} · {date.today()} · {processor()}, {threads} threads · "
-        f"Python {platform.python_version()}, torch {torch.__version__}"
-    ]
+    lines = [heading()]
     with tempfile.TemporaryDirectory() as scratch:
         changes = [word for change in a.set for word in ("--set", change)]
         tune = ["train", a.data, "--recipe", "finetune", "--init", a.init, "--minutes", f"{a.minutes:g}", *changes]
@@ -69,11 +62,6 @@ def measure(name: str, words: list[str], environment: dict[str, str]) -> str:
     return (
         f"{name:18} val {val['top1']:.2%}  ({low:.1%} to {high:.1%}, {val['n']} images)  {seconds / 60:.2f} min{more}"
     )
-
-
-def processor() -> str:
-    with open("/proc/cpuinfo") as file:
-        return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
 
 
 if __name__ == "__main__":

@@ -8,16 +8,12 @@ give them. The contest itself is `vitkit bench --load` (src/vitkit/bench/loading
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
-import PIL
-import torch
+from heading import heading
 from PIL import Image
 
 from vitkit.bench.loading import loading
@@ -51,17 +47,6 @@ def contests(groceries: Path, cifar10: Path | None, scratch: Path) -> Iterator[t
         yield "CIFAR-10, in memory", open_data("cifar10", data_dir=cifar10).splits["train"], "vit_nano_patch4_32", 256
 
 
-def where() -> str:
-    cpu = next((line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.machine())
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}"
-    return f"{date.today()} · {cpu}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads · {versions}"
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groceries", type=Path, required=True, help="grocery.parquet")
@@ -75,10 +60,10 @@ def main() -> None:
             found = loading(split, get_config(model), batch, rounds=options.rounds)
             rows += [{"data": title, "model": model, **row.to_dict()} for row in found]
     if options.json:
-        json.dump({"where": where(), "rows": rows}, sys.stdout, indent=2)
+        json.dump({"where": heading("pillow"), "rows": rows}, sys.stdout, indent=2)
         print()
         return
-    print(f"# python benchmarks/loader.py --rounds {options.rounds} · {where()}")
+    print(heading("pillow"))
     for title in dict.fromkeys(row["data"] for row in rows):
         mine = [row for row in rows if row["data"] == title]
         pillow = next(row["images_per_s"] for row in mine if row["name"] == "pillow")

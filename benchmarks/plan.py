@@ -10,23 +10,20 @@ so that others at work count less. One thread.
 
 import argparse
 import os
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Sequence
-from datetime import date
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from heading import heading
 
 from vitkit.model.variants import get_config
 from vitkit.plan.job import Job
 from vitkit.plan.measure import Step, calibrate, peak
 from vitkit.plan.memory import MIB, memory
 from vitkit.plan.time import step_time
-from vitkit.train.environment import describe_environment
 
 MEMORY = [
     ("vit_tiny_patch16_224", dict(batch=8)),
@@ -96,10 +93,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    machine = describe_environment()
-    versions = f"Python {machine['python']}, torch {torch.__version__}, {' '.join(platform.libc_ver())}"
-    print(f"# python benchmarks/plan.py {' '.join(sys.argv[1:])}".rstrip())
-    print(f"# {date.today()} · {machine['processor']}, {machine['cores']} cores, 1 thread · {versions}", flush=True)
+    print(heading(), flush=True)
     if options.only != "time":
         compare_memory(options.models)
     if options.only != "memory":

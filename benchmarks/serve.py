@@ -11,24 +11,19 @@ once with 429, and memory does not grow. Bounded in time and count; loopback onl
 import argparse
 import asyncio
 import contextlib
-import datetime
 import io
 import json
-import os
-import platform
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import psutil
-import torch
+from heading import heading
 from PIL import Image
 
-import vitkit
 from vitkit.infer import Predictor
 from vitkit.infer.samples import sample_images
 
@@ -125,11 +120,7 @@ def main() -> None:
         print(json.dumps(asyncio.run(load(asked.load, asked.clients[0], asked.seconds))))
         return
     predictor, seconds = Predictor(asked.model), asked.seconds
-    print(
-        f"{datetime.date.today()} · {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads · "
-        f"torch {torch.__version__} · vitkit {vitkit.__version__} · python benchmarks/serve.py "
-        f"{Path(asked.model).name} --seconds {seconds:g} --batch {asked.batch}\n"
-    )
+    print(heading("starlette", "uvicorn"))
     columns = (
         f"{'images/s':>9} {'bare':>9} {'share':>6}  {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8}  {'429':>6} {'other':>5}"
     )

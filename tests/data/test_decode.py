@@ -229,7 +229,7 @@ def test_reduced_jpeg_knows_that_a_turned_image_is_turned() -> None:
 
 
 def test_reduced_jpeg_shows_the_same_picture(shared_data: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'vitkit[data]'")
     photos = parquet.read_table(shared_data / "grocery.parquet", columns=["image"])["image"]
     worst: list[float] = []
     for index in range(0, len(photos), 200):

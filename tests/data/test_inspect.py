@@ -116,7 +116,7 @@ def test_the_table_names_what_is_wrong(faulty: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_command_in_a_process_of_its_own() -> None:
-    pytest.importorskip("sklearn")
+    pytest.importorskip("sklearn", reason="pip install 'vitkit[demo]'")
     code = "from vitkit.cli.inspect import Inspect; raise SystemExit(Inspect('digits', json=True).run())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     values = json.loads(done.stdout)
@@ -159,7 +159,7 @@ def test_arrays_of_other_channels_can_be_looked_at() -> None:
 
 def test_groceries(shared_data: Path) -> None:
     """The real thing: no corrupt file, and five pairs of photographs taken seconds apart, none across the splits."""
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
     found = inspect_data(open_data(shared_data / "grocery.parquet"))
     assert found.images == 2936
     assert found.formats == {"JPEG": 2936}

@@ -39,7 +39,7 @@ def random_images(count: int, *shape: int, seed: int = 0) -> np.ndarray:
 
 
 def test_digits_are_scaled_to_bytes_and_split_once_for_all() -> None:
-    sklearn = pytest.importorskip("sklearn.datasets")
+    sklearn = pytest.importorskip("sklearn.datasets", reason="pip install 'vitkit[demo]'")
     dataset = open_data("digits")
     assert {k: len(v) for k, v in dataset.splits.items()} == {"train": 1079, "val": 359, "test": 359}
     assert dataset.class_names == [str(i) for i in range(10)]

@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_packed_images_are_those_of_the_folder_in_its_order(folder: Path, to: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
     before = open_data(folder)
     packed = pack(before, tmp_path / "shards", to=to, shard_size=SMALL)
     assert packed.shards > 2
@@ -174,7 +174,7 @@ def test_sizes_are_read_as_they_are_meant() -> None:
 
 
 def test_other_libraries_read_what_is_packed(folder: Path, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets", reason="pip install datasets")
     pack(open_data(folder), tmp_path / "p", to="parquet", shard_size=SMALL)
     pack(open_data(folder), tmp_path / "t", to="tar", shard_size=SMALL)
     expected = sorted(hashlib.sha256(row[2]).hexdigest() + row[1] for row in ROWS if row[0] == "train")

@@ -13,7 +13,7 @@ from vitkit.data.arrange import stratified
 from vitkit.data.source import Arrays, Dataset, Split, open_data
 from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError
 
-pyarrow = pytest.importorskip("pyarrow")
+pyarrow = pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
 from pyarrow import parquet  # noqa: E402  # after the skip
 
 CLASSES = ["ant", "bee", "cat"]

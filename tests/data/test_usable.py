@@ -74,7 +74,7 @@ def test_a_file_that_was_changed_is_looked_at_again(split: Split, tmp_path: Path
 
 
 def test_images_inside_of_a_table_are_known_by_their_content(split: Split) -> None:
-    pa = pytest.importorskip("pyarrow")
+    pa = pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
     contents = [split.images[i] for i in range(6)]
 
     def table(rows: list[bytes | None]) -> Split:

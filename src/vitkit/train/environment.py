@@ -19,7 +19,7 @@ def describe_environment() -> dict[str, Any]:
         "vitkit": vitkit.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: version for name in packages if (version := _version(name))},
+        "packages": {name: found for name in packages if (found := version(name))},
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -29,7 +29,7 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
