@@ -31,11 +31,13 @@ def test_the_answer_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray
     np.testing.assert_allclose(ours.softmax(dim=1).numpy(), theirs.predict_proba(z), atol=2e-3)
 
 
-def test_the_strength_is_the_best_of_what_was_left_out(digits: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_strength_is_the_strongest_within_an_error_of_the_best(digits: tuple[np.ndarray, np.ndarray]) -> None:
     probe = fit_probe(*digits, 10)
-    assert probe.accuracy == max(probe.path.values()) == probe.path[probe.strength]
-    assert 0.9 < probe.accuracy < 1, "of images that were not fitted"
-    assert len(set(probe.path.values())) > 2
+    best = max(probe.path.values())
+    worst_allowed = best - (best * (1 - best) / len(digits[1])) ** 0.5
+    assert probe.strength == max(strength for strength, found in probe.path.items() if found >= worst_allowed)
+    assert probe.accuracy == probe.path[probe.strength]
+    assert 0.9 < probe.accuracy < best < 1, "of images that were not fitted"
 
 
 def test_a_constant_feature_and_a_class_without_images_do_no_harm(digits: tuple[np.ndarray, np.ndarray]) -> None:

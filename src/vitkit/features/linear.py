@@ -7,6 +7,7 @@ The features are standardised first, and W and b are given for the features as t
 chosen, in float64 for the answer.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,27 +41,36 @@ def fit_probe(
     path: Sequence[float] = PATH,
     class_weights: Tensor | None = None,
 ) -> Probe:
-    """Cross-validate along the path on these images alone, then fit all of them with the best λ."""
+    """Cross-validate along the path on these images alone, then fit all of them with the λ chosen."""
     x, centre, scale = _standardise(torch.from_numpy(features).double())
     y = torch.from_numpy(labels)
     costs = None if class_weights is None else class_weights.cpu()
     fold = folds(labels, seed)
     left_out = range(FOLDS if len(y) < MANY else 1)
     hits = torch.zeros(len(path), dtype=torch.long)
-    loss = torch.zeros(len(path), dtype=torch.float64)
     for part in left_out:
         inside, outside = torch.from_numpy(fold != part), torch.from_numpy(fold == part)
         for i, (weight, bias) in enumerate(_fit_path(x[inside].float(), y[inside], classes, path, costs)):
             logits = x[outside].float() @ weight.T + bias
             hits[i] += (logits.argmax(dim=1) == y[outside]).sum()
-            loss[i] += F.cross_entropy(logits, y[outside], reduction="sum")
     count = int(np.isin(fold, list(left_out)).sum())
     accuracy = {strength: int(n) / count for strength, n in zip(path, hits, strict=True)}
-    best = max(range(len(path)), key=lambda i: (int(hits[i]), -float(loss[i])))
-    weight, bias = _fit_path(x, y, classes, path[: best + 1], costs)[-1]
+    chosen = _strongest(hits, count)
+    weight, bias = _fit_path(x, y, classes, path[: chosen + 1], costs)[-1]
     weight = weight / scale
     bias = bias - weight @ centre
-    return Probe(weight.float(), bias.float(), path[best], accuracy[path[best]], accuracy)
+    return Probe(weight.float(), bias.float(), path[chosen], accuracy[path[chosen]], accuracy)
+
+
+def _strongest(hits: Tensor, count: int) -> int:
+    """The strongest λ whose accuracy is within a standard error of the best one's (Breiman et al. 1984).
+
+    Left-out images are of the same kind as the others, new ones often are not; and a classifier that is less sure of
+    itself is the better place to go on from.
+    """
+    best = hits.max().item() / count
+    error = math.sqrt(best * (1 - best) / count)
+    return next(i for i in range(len(hits)) if hits[i].item() / count >= best - error)
 
 
 def folds(labels: np.ndarray, seed: int) -> np.ndarray:
