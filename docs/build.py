@@ -26,7 +26,8 @@ PARTS = {
 }  # fmt: skip
 LINK = re.compile(r"(\]\()([^)\s#]+)?(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\S\n]*$", re.M | re.S)
-LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".jsonl": "text", ".css": "css", ".js": "javascript"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".jsonl": "text", ".css": "css", ".js": "javascript",
+             ".yaml": "yaml", ".sbatch": "bash"}  # fmt: skip
 
 
 def main() -> int:
@@ -130,7 +131,8 @@ class Layout:
     def source(self, path: Path, at: Path) -> str:
         name = path.relative_to(ROOT)
         if path.is_dir():
-            shown = [p for p in sorted(path.iterdir()) if p.is_file() and p.suffix in (*LANGUAGES, ".txt", ".md")]
+            inside = [p for p in sorted(path.iterdir()) if p.name != "__pycache__" and not p.name.startswith(".")]
+            shown = [p for p in inside if p.is_dir() or p.suffix in (*LANGUAGES, ".txt", ".md")]
             links = [f"- [{p.name}]({os.path.relpath(self.out / self.place(p), at.parent)})" for p in shown]
             return f"# {name}/\n\n" + "\n".join(links) + "\n"
         text = path.read_text()
@@ -175,8 +177,6 @@ def contents(out: Path) -> list[str]:
     trees = []
     for folder, (title, first) in PARTS.items():
         there = sorted(str(p.relative_to(out).with_suffix("")) for p in (out / folder).glob("*.md"))
-        if folder == "guides":
-            there += sorted(p.stem for p in out.glob("*.md") if p.stem != "index")
         ordered = [f"{folder}/{name}" for name in first if f"{folder}/{name}" in there]
         ordered += [page for page in there if page not in ordered]
         trees.append(f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(ordered) + "\n```\n")

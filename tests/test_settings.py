@@ -15,6 +15,13 @@ class Inner:
 
 
 @dataclass(frozen=True)
+class Model:
+    position: Literal["learned", "none"] = "learned"
+    scale: float | None = 1.0
+    size: tuple[int, int] = (8, 8)
+
+
+@dataclass(frozen=True)
 class Outer:
     epochs: int = 10
     name: str = ""
@@ -22,6 +29,7 @@ class Outer:
     stem: tuple[int, ...] = ()
     table: dict[str, Any] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
+    model: dict[str, Any] = settings.changes_to(Model)
 
     def __post_init__(self) -> None:
         settings.check_types(self)
@@ -41,6 +49,9 @@ class Outer:
         ("limit=0.5", Outer(limit=0.5)),
         ("name=12", Outer(name="12")),
         ("table.drop_path=0.1", Outer(table={"drop_path": 0.1})),
+        ("model.position=none", Outer(model={"position": "none"})),
+        ("model.scale=none", Outer(model={"scale": None})),
+        ("model.size=16", Outer(model={"size": 16})),
     ],
 )
 def test_an_assignment_is_read_as_the_type_of_its_field(assignment: str, expected: Outer) -> None:

@@ -32,6 +32,11 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     return cls(**{key: _from_plain(hints[key], value, f"{where}{key}.") for key, value in values.items()})
 
 
+def changes_to(changed: type) -> Any:
+    """A field for some settings of another dataclass, which will check them itself."""
+    return dataclasses.field(default_factory=dict, metadata={"changes": changed})
+
+
 def override(settings: T, assignments: Sequence[str]) -> T:
     """Apply 'optimizer.lr=3e-4' and the like; a value is read as the field's type says."""
     for assignment in assignments:
@@ -44,17 +49,16 @@ def override(settings: T, assignments: Sequence[str]) -> T:
 
 def _assign(settings: Any, keys: Sequence[str], text: str, path: str) -> Any:
     name, rest = keys[0], keys[1:]
-    if isinstance(settings, Mapping):  # a table of free keys, such as the model's own settings
-        if rest:
-            raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
-        return {**settings, name: _literal(text)}
     hints = get_type_hints(type(settings))
     if name not in hints:
         prefix = path[: len(path) - len(".".join(keys))]
         raise UnknownNameError("setting", path, [prefix + h for h in hints])
     current = getattr(settings, name)
     if rest:
-        if not (dataclasses.is_dataclass(current) or isinstance(current, Mapping)):
+        if isinstance(current, Mapping):
+            table = next(f.metadata.get("changes") for f in dataclasses.fields(settings) if f.name == name)
+            return dataclasses.replace(settings, **{name: {**current, **_free(table, rest, text, path)}})
+        if not dataclasses.is_dataclass(current):
             raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
         return dataclasses.replace(settings, **{name: _assign(current, rest, text, path)})
     if dataclasses.is_dataclass(current):
@@ -63,6 +67,15 @@ def _assign(settings: Any, keys: Sequence[str], text: str, path: str) -> Any:
     if not _fits(value, hints[name]):
         raise ConfigError(f"--set {path}={text}: expected {_describe(hints[name])}")
     return dataclasses.replace(settings, **{name: value})
+
+
+def _free(changed: type | None, keys: Sequence[str], text: str, path: str) -> dict[str, Any]:
+    """A setting that another dataclass will check; its type says here whether "none" is a word or None."""
+    name, rest = keys[0], keys[1:]
+    if rest:
+        raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
+    hint = get_type_hints(changed).get(name) if changed else None
+    return {name: text if hint is not None and _fits(text, hint) else _literal(text)}
 
 
 def _literal(text: str) -> Any:
