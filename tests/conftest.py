@@ -2,12 +2,16 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
+
+from tests.browser import chromium, missing
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
@@ -38,3 +42,19 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"no shared data at {path}: set VITKIT_SHARED to its folder")
     return path
+
+
+@pytest.fixture(scope="session")
+def started_browser() -> Iterator[Any]:
+    if reason := missing():
+        pytest.skip(reason)
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def browser(started_browser: Any) -> Any:
+    """Started once, with nothing left in its log by the test before."""
+    started_browser.get("about:blank")
+    started_browser.get_log("browser")
+    return started_browser

@@ -39,12 +39,24 @@ def changes_to(changed: type) -> Any:
 
 def override(settings: T, assignments: Sequence[str]) -> T:
     """Apply 'optimizer.lr=3e-4' and the like; a value is read as the field's type says."""
-    for assignment in assignments:
-        path, equals, text = assignment.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {assignment}: expected key.path=value")
-        settings = _assign(settings, path.strip().split("."), text.strip(), path.strip())
+    for path, text in map(_split, assignments):
+        settings = _assign(settings, path.split("."), text, path)
     return settings
+
+
+def read_changes(changed: type, assignments: Sequence[str]) -> dict[str, Any]:
+    """'norm_eps=1e-5' and the like for a dataclass that is not there yet, and will check them itself."""
+    found: dict[str, Any] = {}
+    for path, text in map(_split, assignments):
+        found |= _free(changed, path.split("."), text, path)
+    return found
+
+
+def _split(assignment: str) -> tuple[str, str]:
+    path, equals, text = assignment.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {assignment}: expected key.path=value")
+    return path.strip(), text.strip()
 
 
 def _assign(settings: Any, keys: Sequence[str], text: str, path: str) -> Any:

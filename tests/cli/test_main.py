@@ -1,5 +1,6 @@
 """The commands as a user runs them: real processes, real exit codes."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -7,8 +8,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
 import vitkit as vitkit_package
+from vitkit.cli.main import main
+from vitkit.cli.models import Models
+from vitkit.cli.show import print_table
 from vitkit.data.source import open_data
 
 
@@ -86,9 +91,27 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str],
     ("words", "message"),
     [
         (["modles"], "unknown command 'modles'; did you mean 'models'?"),
-        (["train", "digits"], "--out"),
+        (["train", "digits"], "Missing from vitkit train: --out OUT; `vitkit train --help`"),
         (["train", "digits", "--out", "x", "--lr", "3"], "Unrecognized options: --lr"),
-        (["train", "digits", "--out", "x", "--epochs", "two"], "Error parsing --epochs"),
+        (["serve", "x", "--prot", "1"], "--prot, 1; did you mean '--port'?; `vitkit serve --help` says what there is"),
+        (["--modles"], "Unrecognized options: --modles; `vitkit --help` says what there is"),
+        (["train", "digits", "--out", "x", "--epochs", "two"], "Error parsing --epochs: expected a number, not 'two'"),
+        (["predict", "x", "y", "--top", "all"], "Error parsing --top: expected a whole number, not 'all'"),
+        (["predict", "x", "y", "--batch", "all"], "Error parsing --batch: expected a whole number, not 'all'"),
+        (["train", "digits", "--out", "x", "--minutes", "0"], "--minutes 0: must be above 0"),
+        (["predict", "x"], "no images to name"),
+        (["predict", "x", "y", "--csv", "no/such.csv"], "--csv no/such.csv: there is no folder no; make it"),
+        (["explain", "x", "--out", "y"], "no images to explain"),
+        (["embed", "x", "y", "--out", "no/such.npz"], "--out no/such.npz: there is no folder no; make it"),
+        (["embed", "x", "y", "--out", "x.npz", "--batch", "0"], "--batch 0: must be at least 1"),
+        (["plan", "x"], "Missing from vitkit plan: --model MODEL; Unrecognized options: x; `vitkit plan --help`"),
+        (["summary", "vit_nano_patch4_32", "--depth", "-1"], "--depth -1: must not be negative"),
+        (["bench", "vit_nano_patch4_32", "--rounds", "0"], "--rounds and --batch must be at least 1"),
+        (
+            ["plan", "--model", "vit_nano_patch4_32", "--plot", "no/such.png"],
+            "--plot no/such.png: there is no folder no",
+        ),
+        (["bench", "vit_nano_patch4_32", "--plot", "no/such.png"], "--plot no/such.png: there is no folder no"),
         (["train", "digits", "--out", "x", "--epochs", "2", "--minutes", "2"], "two budgets for one run"),
     ],
 )
@@ -98,6 +121,16 @@ def test_a_slip_on_the_command_line_is_one_line_too(tmp_path: Path, words: list[
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir()), "a command that fails at its start leaves nothing behind"
+
+
+def test_a_disk_that_refuses_is_one_line_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def refuse(self: Models) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Models, "run", refuse)
+        assert main(["models"]) == 1
+    assert capsys.readouterr().err == f"vitkit: {tmp_path}: Permission denied\n"
 
 
 def test_the_version_is_told() -> None:
@@ -146,6 +179,14 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
     assert json.loads(summary.stdout)["config"]["image_size"] == [8, 8]
 
 
+def test_a_ladder_leaves_a_folder_alone_that_holds_a_run(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text('{"data": "pets"}')
+    done = vitkit("ladder", "digits", "--init", "x", "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "holds a run of `vitkit train`, whose model would be lost" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.json"]
+
+
 def test_demo_leaves_a_folder_alone_that_is_not_a_demo(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -153,3 +194,26 @@ def test_demo_leaves_a_folder_alone_that_is_not_a_demo(tmp_path: Path) -> None:
     done = vitkit("demo", "--out", str(mine))
     assert done.returncode == 2
     assert "holds a run already" in done.stderr
+
+
+def test_names_with_brackets_are_told_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("ünï [bold]: 2 images", ["image [red]"], [["a[blink].jpg"]])
+    told = capsys.readouterr().out
+    assert "ünï [bold]: 2 images" in told
+    assert "image [red]" in told
+    assert "a[blink].jpg" in told
+
+
+@pytest.mark.parametrize("columns", [40, 80, 300])
+def test_a_narrow_terminal_leaves_names_and_numbers_whole(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitkit.cli.show.console", lambda: Console(width=columns))
+    print_table(
+        "", ["name", *("number",) * 8, "source"], [["vit_base_patch16_224", *range(10**6, 10**6 + 8), "a " * 40]]
+    )
+    told = capsys.readouterr().out
+    assert "vit_base_patch16_224" in told
+    assert all(str(10**6 + k) in told for k in range(8))
+    assert "…" not in told
+    assert told.count("a ") >= 40

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.infer.conftest import NAMES, small_model
+from vitkit.cli.main import main
 from vitkit.infer import Predictor
 from vitkit.weights.folder import save_model
 
@@ -97,3 +98,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(model: str, images: Path, words: 
     said = [line for line in done.stderr.decode().splitlines() if "engine eager" not in line]
     assert len(said) == 1
     assert message in said[0]
+
+
+def test_standard_input_that_is_closed_holds_no_image(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as Python has it after `<&-`
+    assert main(["predict", model, "-"]) == 1

@@ -205,3 +205,8 @@ def test_class_weights_make_every_class_weigh_the_same() -> None:
     assert (weights * counts) == pytest.approx([50, 50, 0, 50])
     assert weights[2] == 0
     assert advise(np.array([100, 50]), 256, 1.0, grey=False).class_weights is None
+
+
+def test_one_class_alone_is_remarked_on() -> None:
+    told = [" ".join(advise(np.array(counts), 256, 1.0, grey=False).reasons) for counts in ([40], [40, 0], [40, 40])]
+    assert ["one class only" in words for words in told] == [True, True, False]

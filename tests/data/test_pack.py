@@ -122,6 +122,13 @@ def test_a_corrupt_image_is_named_and_left_out_below_the_limit(folder: Path, tmp
     assert index["left_out"][0]["name"].endswith("ant/bad.png")
 
 
+def test_a_file_in_the_place_of_the_folder_is_not_to_be_removed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious")
+    for work in (pack, unpack):
+        with pytest.raises(UsageError, match="out is a file: choose another folder"):
+            work(open_data(folder, val_fraction=0), tmp_path / "out")
+
+
 def test_nothing_is_packed_over(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("precious")

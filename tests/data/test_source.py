@@ -239,6 +239,12 @@ def test_folder_without_images_says_what_is_expected(tmp_path: Path) -> None:
         open_data(tmp_path)
 
 
+def test_one_class_folder_instead_of_the_folder_of_them_is_recognised(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, [("", c, picture(i)) for i, c in enumerate("ab")], False)
+    with pytest.raises(DataError, match="its images are in no class folder; name the folder above it"):
+        open_data(root / "a")
+
+
 def test_csv_of_numbers_means_class_indices(tmp_path: Path) -> None:
     rows = [("train", str(i % 3 * 2), picture(i)) for i in range(12)]
     dataset = open_data(write_csv(tmp_path, rows, ("image", "label")), val_fraction=0)

@@ -3,13 +3,12 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import browser
+from tests.browser import look
 
 from .pages import ROOT
 
@@ -23,14 +22,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, f"{done.stdout}{done.stderr[-3000:]}"
     assert not done.stderr
     return folder / "out"
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    if why := browser.missing():
-        pytest.skip(why)
-    with browser.chromium() as found:
-        yield found
 
 
 def pages(site: Path) -> list[Path]:
@@ -56,12 +47,12 @@ return {
 """
 
 
-def test_every_page_is_whole_at_both_widths(site: Path, driver: Any) -> None:
+def test_every_page_is_whole_at_both_widths(site: Path, browser: Any) -> None:
     formulas = pictures = 0
     for page in pages(site):
         for width in (1280, 390):
-            browser.look(driver, page.as_uri(), width)
-            seen, where = driver.execute_script(LOOK), f"{page.relative_to(site)} at {width}"
+            look(browser, page.as_uri(), width)
+            seen, where = browser.execute_script(LOOK), f"{page.relative_to(site)} at {width}"
             assert not seen["broken"], where
             assert not seen["wrong"], where
             assert not seen["raw"], f"{where}: a formula stands there as it was typed"
@@ -70,16 +61,16 @@ def test_every_page_is_whole_at_both_widths(site: Path, driver: Any) -> None:
             assert seen["words"] > 100, where
             assert all(w > 4 and h > 4 for w, h in seen["formulas"]), where
             formulas, pictures = formulas + len(seen["formulas"]), pictures + seen["pictures"]
-        assert not driver.get_log("browser"), page
+        assert not browser.get_log("browser"), page
     assert formulas >= 8
     assert pictures >= 20
 
 
-def test_the_navigation_has_all_four_parts(site: Path, driver: Any) -> None:
-    browser.look(driver, (site / "index.html").as_uri())
+def test_the_navigation_has_all_four_parts(site: Path, browser: Any) -> None:
+    look(browser, (site / "index.html").as_uri())
     every = "return [...document.querySelectorAll(arguments[0])].map((e) => e.pathname ?? e.textContent)"
-    assert driver.execute_script(every, ".sidebar-tree .caption") == ["Start", "Learn", "Guides", "Reference"]
-    there = driver.execute_script(every, ".sidebar-tree a")
+    assert browser.execute_script(every, ".sidebar-tree .caption") == ["Start", "Learn", "Guides", "Reference"]
+    there = browser.execute_script(every, ".sidebar-tree a")
     assert {Path(p).name for p in there} >= {"your-images.html", "explain.html", "commands.html", "01_attention.html"}
 
 

@@ -62,7 +62,9 @@ def as_csv(root: Path) -> Path:
 
 
 def as_parquet(root: Path) -> Path:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
+    import pyarrow.parquet as pq
+
     labels, names, images = zip(*contents(), strict=True)
     table = pa.table({"image": pa.array(images, pa.binary()), "label": labels, "path": names})
     pq.write_table(table, root / "all.parquet")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("fsspec")
+pytest.importorskip("fsspec", reason="pip install 'vitkit[shards]'")
 
 from vitkit.cli.main import main
 from vitkit.data import storage
@@ -165,7 +165,7 @@ def test_a_bad_index_is_one_line(kind: str, shards: Path, capsys: pytest.Capture
 @pytest.fixture(params=["loop", "http"])
 def protocol(request: pytest.FixtureRequest) -> str:
     if request.param == "http":
-        pytest.importorskip("aiohttp")
+        pytest.importorskip("aiohttp", reason="pip install 'vitkit[shards]'")
     return str(request.param)
 
 
@@ -223,7 +223,7 @@ def test_a_store_that_stays_away_ends_the_work_with_its_name(
 
 
 def test_a_store_that_crawls_is_given_up_after_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("aiohttp")
+    pytest.importorskip("aiohttp", reason="pip install 'vitkit[shards]'")
     monkeypatch.setattr(storage, "TIMEOUT", 0.3)
     data = open_data(store.url("http", "shards"))
     store.wait = 2.0
@@ -283,7 +283,8 @@ def test_a_run_killed_in_mid_shard_goes_on_with_the_very_next_sample(shards: Pat
 
 def test_s3_is_read_as_the_disk_is(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real S3 client and a server that speaks its protocol."""
-    s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
+    s3fs = pytest.importorskip("s3fs", reason="pip install 'vitkit[s3]'")
+    moto = pytest.importorskip("moto.server", reason="pip install 'moto[server]'")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     try:

@@ -86,3 +86,13 @@ def test_the_ones_longest_unused_go_first(
     assert made == [10, 20, 30], "the first was kept"
     cached_features(model, parts[1], SEEN)
     assert made == [10, 20, 30, 20], "the second was not"
+
+
+def test_a_cache_that_cannot_be_written_or_touched_stops_nothing(
+    model: ViT, split: Split, made: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VITKIT_CACHE", str(tmp_path / "file" / "below"))
+    first, second = (cached_features(model, split, SEEN) for _ in range(2))
+    assert made == [30, 30], "there was nowhere to keep them"
+    assert np.array_equal(first.values, second.values)

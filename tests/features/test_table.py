@@ -32,7 +32,7 @@ def test_npz_holds_everything_by_row(table: Table, tmp_path: Path) -> None:
 
 
 def test_parquet_holds_everything_by_row(table: Table, tmp_path: Path) -> None:
-    pq = pytest.importorskip("pyarrow.parquet")
+    pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'vitkit[data]'")
     writer(str(tmp_path / "f.parquet"))(table)
     rows = pq.read_table(tmp_path / "f.parquet").to_pylist()
     assert [r["label"] for r in rows] == ["cat", "dog", "dog", "cat", "dog"]

@@ -1,14 +1,25 @@
 """Random weights, and the comparison of outputs and gradients that every test of this folder ends in."""
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from vitkit.model import ViT, ViTConfig, create_model
+from vitkit.weights.live import NotLive, library
 
 State = dict[str, Tensor]
 TOLERANCE = 1e-5  # of the largest value
+
+
+def peer(name: str) -> ModuleType:
+    """Another library's module; where it is absent, the test is skipped."""
+    try:
+        return library(name)
+    except NotLive as error:
+        pytest.skip(f"{error}: pip install 'vitkit[dev]'")
 
 
 @torch.no_grad()

@@ -3,20 +3,18 @@
 import torch
 from torch.testing import assert_close
 
-from tests.parity.test_transformers import OURS, plain_mlp, vit_config
 from vitkit.explain import attention_maps
-from vitkit.model import ViT, ViTConfig
+from vitkit.model import ViTConfig
+
+from .compare import loaded, random_images, randomise
+from .test_transformers import OURS, plain_mlp, vit_config
 
 
 def test_class_attention_of_all_layers_and_heads_equals_the_eager_one_of_transformers(transformers):
-    torch.manual_seed(0)
-    theirs = transformers.ViTForImageClassification(vit_config(transformers, attn_implementation="eager")).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)
-    ours = ViT(ViTConfig(**{**OURS, "mlp_width": 96, "num_classes": 7, "norm_eps": 1e-12})).eval()
-    ours.load_state_dict(plain_mlp(theirs.state_dict()))
-    images = torch.randn(2, 3, 32, 32)
+    theirs = randomise(transformers.ViTForImageClassification(vit_config(transformers, attn_implementation="eager")))
+    config = ViTConfig(**OURS, mlp_width=96, num_classes=7, norm_eps=1e-12)
+    ours = loaded(config, plain_mlp(theirs.state_dict()))
+    images = random_images((32, 32))
     with torch.no_grad():
         eager = theirs(images, output_attentions=True).attentions
     found = attention_maps(ours, images)

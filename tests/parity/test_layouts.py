@@ -12,8 +12,7 @@ from vitkit.weights.folder import load_model, read_model
 from vitkit.weights.live import run_live
 from vitkit.weights.write import write_model
 
-from .compare import assert_near, random_images, randomise
-from .conftest import declare_missing_operators
+from .compare import assert_near, peer, random_images, randomise
 
 HF = dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, image_size=32, patch_size=8)
 TIMM = dict(img_size=(32, 48), patch_size=8, embed_dim=48, depth=3, num_heads=4, num_classes=7, mlp_ratio=2)
@@ -148,8 +147,7 @@ def test_a_distilled_deit_of_timm_in_and_out(timm, tmp_path):
 @pytest.mark.parametrize("hidden", [None, 20])
 @torch.no_grad()
 def test_torchvision_in_and_out(tmp_path, hidden):
-    declare_missing_operators()
-    models = pytest.importorskip("torchvision.models.vision_transformer")
+    models = peer("torchvision.models.vision_transformer")
     sizes = dict(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=48, mlp_dim=96, num_classes=7)
     theirs = randomise(models.VisionTransformer(**sizes, representation_size=hidden))
     torch.save(theirs.state_dict(), tmp_path / "vit.pth")

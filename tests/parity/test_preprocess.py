@@ -9,17 +9,12 @@ from PIL import Image
 
 from vitkit.data.preprocess import Preprocess
 
-_declared: list[torch.library.Library] = []  # a declaration lives as long as its library
+from .compare import peer
 
 
 @pytest.fixture(scope="module")
 def create_transform():  # type: ignore[no-untyped-def]  # timm's is not typed
-    """timm imports torchvision, whose compiled operators may not fit this torch: their names are enough."""
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            _declared.append(torch.library.Library("torchvision", "FRAGMENT"))
-            _declared[-1].define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
-    return pytest.importorskip("timm.data").create_transform
+    return peer("timm.data").create_transform
 
 
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:

@@ -114,6 +114,12 @@ def test_vit_at_another_size_differs_by_the_resampling_of_positions_alone(transf
         assert_near(loaded(config, state)(images), expected)
 
 
+def assert_same_tokens(config, model, convert, size):
+    images = random_images(size)
+    theirs, ours = lambda x: model(x).last_hidden_state, lambda ours, x: ours.forward_features(x)
+    assert_same_numbers(config, model, convert, images, theirs, ours)
+
+
 def dinov2(transformers, **options):
     config = transformers.Dinov2WithRegistersConfig(**{**SIZE, "mlp_ratio": 2, "num_register_tokens": 3, **options})
     return randomise(transformers.Dinov2WithRegistersModel(config))
@@ -128,14 +134,7 @@ def dinov2(transformers, **options):
 def test_dinov2_with_registers_gives_the_same_tokens_and_gradients_at_any_size(transformers, theirs, ours, size):
     model = dinov2(transformers, **theirs)
     config = ViTConfig(**OURS, **ours, registers=3, layer_scale=1.0, num_classes=0)
-    assert_same_numbers(
-        config,
-        model,
-        convert,
-        random_images(size),
-        lambda x: model(x).last_hidden_state,
-        lambda ours, x: ours.forward_features(x),
-    )
+    assert_same_tokens(config, model, convert, size)
     with torch.no_grad():
         ours = loaded(config, convert(model.state_dict()))
         assert_near(ours(random_images(size)), model(random_images(size)).pooler_output)
@@ -157,14 +156,7 @@ def test_dinov3_gives_the_same_tokens_and_gradients_with_rotary_positions(transf
     def without_empty(state):
         return {k: v for k, v in plain_mlp(state).items() if v.numel()}
 
-    assert_same_numbers(
-        config,
-        model,
-        without_empty,
-        random_images(size),
-        lambda x: model(x).last_hidden_state,
-        lambda ours, x: ours.forward_features(x),
-    )
+    assert_same_tokens(config, model, without_empty, size)
 
 
 def keys_without_bias(state):

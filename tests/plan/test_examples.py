@@ -10,7 +10,7 @@ import pytest
 
 from vitkit.cli.main import parse
 
-yaml = pytest.importorskip("yaml")
+yaml = pytest.importorskip("yaml", reason="pip install 'vitkit[dev]'")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted((EXAMPLES / "slurm").glob("*.sbatch"))

@@ -1,14 +1,11 @@
 """Real short runs, trained once."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.browser import chromium, missing
 from vitkit.train import get_recipe, train
 
 NASTY = '<i>cat & "dog"\'s'  # a class that would break a careless page
@@ -44,11 +41,3 @@ def photograph_run(photographs: Path, tmp_path_factory: pytest.TempPathFactory) 
                "corrupt_limit=0.1", "machine.precision=fp32", "machine.compile=off", "machine.threads=1"]  # fmt: skip
     train(get_recipe("scratch").override(changes), run, quiet=True)
     return run
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    if reason := missing():
-        pytest.skip(reason)
-    with chromium() as driver:
-        yield driver

@@ -176,3 +176,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, runs: list[Path]) -> 
         write_report(runs[0], tmp_path / "none" / "report.html")
     with pytest.raises(UsageError, match="no run"):
         write_report([])
+
+
+def test_a_folder_is_no_place_for_a_report(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="it is a folder; name a file in it"):
+        write_report(runs[0], tmp_path)

@@ -3,8 +3,10 @@
 import argparse
 from pathlib import Path
 
-from .browser import Page
+from tests.browser import chromium
+
 from .client import running
+from .page import Page
 
 
 def main() -> None:
@@ -12,15 +14,14 @@ def main() -> None:
     for name in ("model", "other_model", "image", "other_image", "out"):
         parser.add_argument(name, type=Path)
     asked = parser.parse_args()
-    with running(str(asked.model), str(asked.other_model)) as server:
-        page = Page(server.address, 1280, 1000)
+    with running(str(asked.model), str(asked.other_model)) as server, chromium() as driver:
+        page = Page(driver, server.address, height=1000)
         page.upload(asked.image.resolve())
         page.slide("layer", 6)
         page.point(0.25, 0.32, click=True)
         page.screenshot(asked.out / "serve-desktop.webp")
-        page.close()
 
-        page = Page(server.address, 1280, 1000, dark=True)
+        page = Page(driver, server.address, height=1000, theme="dark")
         page.upload(asked.image.resolve())
         page.upload(asked.other_image.resolve())
         page.run(
@@ -32,14 +33,12 @@ def main() -> None:
         page.wait(lambda: all(e.text.startswith("Attribution") for e in page.all(".about")))
         page.settle()
         page.screenshot(asked.out / "serve-compare-dark.webp")
-        page.close()
 
-        page = Page(server.address, 390, 844, scale=1.5)
+        page = Page(driver, server.address, width=390, height=844, scale=1.5)
         page.upload(asked.other_image.resolve())
         page.slide("layer", 5)
         page.point(0.45, 0.3, click=True)
         page.screenshot(asked.out / "serve-phone.webp")
-        page.close()
 
 
 if __name__ == "__main__":

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .client import Server, picture
-
-browser = pytest.importorskip("tests.serve.browser", reason="selenium is not installed: pip install 'vitkit[dev]'")
-if browser.lacking():
-    pytest.skip(browser.lacking(), allow_module_level=True)
+from .page import Page
 
 BEST = ".classes li:first-child .label"
 
@@ -29,15 +27,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def page(server: Server) -> Iterator[object]:
-    found = browser.Page(server.address)
+def page(browser: Any, server: Server) -> Iterator[Page]:
+    found = Page(browser, server.address)
     yield found
-    complaints = found.complaints()
-    found.close()
-    assert not complaints
+    assert not found.complaints()
 
 
-def test_upload_look_slide_and_explain(page, server: Server, files: dict[str, Path]) -> None:
+def test_upload_look_slide_and_explain(page: Page, server: Server, files: dict[str, Path]) -> None:
     page.upload(files["one.png"])
     expected = server.post("/v1/predict?top=3", files["one.png"].read_bytes()).json()["results"][0]["predictions"]
     assert [e.text for e in page.all(".classes .label")] == [p["label"] for p in expected]
@@ -73,7 +69,7 @@ def test_upload_look_slide_and_explain(page, server: Server, files: dict[str, Pa
         page.wait(lambda m=method: page.text(".about").lower().startswith(m))
 
 
-def test_the_keyboard_does_all_of_it(page, files: dict[str, Path]) -> None:
+def test_the_keyboard_does_all_of_it(page: Page, files: dict[str, Path]) -> None:
     from selenium.webdriver.common.keys import Keys
 
     page.upload(files["one.png"])
@@ -88,7 +84,7 @@ def test_the_keyboard_does_all_of_it(page, files: dict[str, Path]) -> None:
     assert "class token" in page.text(".about")
 
 
-def test_what_the_page_shows_is_the_models_attention(page, server: Server, files: dict[str, Path]) -> None:
+def test_what_the_page_shows_is_the_models_attention(page: Page, server: Server, files: dict[str, Path]) -> None:
     """The numbers that the page computes from the compact form, beside those of /v1/explain."""
     page.upload(files["one.png"])
     query = "method=attention&layer=1&head=0&query=2,1"
@@ -106,7 +102,7 @@ def test_what_the_page_shows_is_the_models_attention(page, server: Server, files
     assert found == pytest.approx([value for row in expected for value in row], abs=1.01 / 510)
 
 
-def test_a_bad_file_is_explained_and_the_next_one_works(page, files: dict[str, Path]) -> None:
+def test_a_bad_file_is_explained_and_the_next_one_works(page: Page, files: dict[str, Path]) -> None:
     page.upload(files["bad.png"])
     assert "the image: cannot be decoded" in page.text("#error")
     page.upload(files["note.txt"])
@@ -116,7 +112,7 @@ def test_a_bad_file_is_explained_and_the_next_one_works(page, files: dict[str, P
     assert page.text(BEST)
 
 
-def test_samples_history_comparison_and_card(page, files: dict[str, Path]) -> None:
+def test_samples_history_comparison_and_card(page: Page, files: dict[str, Path]) -> None:
     page.run("document.querySelector('#samples button').click()")
     page.wait(lambda: page.all(BEST))
     page.settle()
@@ -136,14 +132,11 @@ def test_samples_history_comparison_and_card(page, files: dict[str, Path]) -> No
     page.wait(lambda: "# pets" in page.text("#card-text"))
 
 
-def test_it_fits_a_phone_in_the_dark_and_is_tapped(server: Server, files: dict[str, Path]) -> None:
-    phone = browser.Page(server.address, width=390, height=844, dark=True)
-    try:
-        phone.upload(files["one.png"])
-        assert phone.run("return document.documentElement.scrollWidth") == 390
-        assert phone.run("return getComputedStyle(document.body).backgroundColor") == "rgb(17, 18, 22)"
-        phone.point(0.1, 0.6, click=True)
-        assert "patch 3, 1 looks here" in phone.text(".about")
-        assert not phone.complaints()
-    finally:
-        phone.close()
+def test_it_fits_a_phone_in_the_dark_and_is_tapped(browser: Any, server: Server, files: dict[str, Path]) -> None:
+    phone = Page(browser, server.address, width=390, height=844, theme="dark")
+    phone.upload(files["one.png"])
+    assert phone.run("return document.documentElement.scrollWidth") == 390
+    assert phone.run("return getComputedStyle(document.body).backgroundColor") == "rgb(17, 18, 22)"
+    phone.point(0.1, 0.6, click=True)
+    assert "patch 3, 1 looks here" in phone.text(".about")
+    assert not phone.complaints()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import signal
 import threading
 from pathlib import Path
@@ -11,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.train.small import SMALL, stop_at
 from vitkit.data.source import Arrays, Dataset, Split
 from vitkit.errors import ConfigError, Interrupted, UsageError, WorkError
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.log import Journal
 from vitkit.train.setup import batch_size, choose_model
 from vitkit.weights.folder import load_model
-
-SMALL = {"width": 16, "depth": 2, "heads": 2, "head_width": 8, "mlp_width": 32, "patch_size": 4, "drop_path": 0.1}
 
 
 def recipe(*changes: str, epochs: float = 0.2) -> Recipe:
@@ -29,18 +27,6 @@ def recipe(*changes: str, epochs: float = 0.2) -> Recipe:
 
 def run(folder: Path, *changes: str, resume: bool = False, **named: float) -> Result:
     return train(recipe(*changes, **named), folder, resume=resume, quiet=True)
-
-
-def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIGINT) -> None:
-    """The signal arrives while a step is being computed."""
-    original = loop.Run.update
-
-    def update(self: loop.Run, batch: object) -> object:
-        if self.state.clock.step == step:
-            os.kill(os.getpid(), number)
-        return original(self, batch)
-
-    monkeypatch.setattr(loop.Run, "update", update)
 
 
 def test_a_run_leaves_everything_one_needs(tmp_path: Path) -> None:

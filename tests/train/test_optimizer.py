@@ -2,16 +2,17 @@ import pytest
 import torch
 from torch import nn
 
+from tests.train.small import SMALL
 from vitkit.model import create_model
 from vitkit.train import optimizer
 from vitkit.train.muon import Muon, orthogonalize
 from vitkit.train.recipe import Optimizer
 
-SMALL = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
-
 
 def model(**changes: object) -> torch.nn.Module:
-    return create_model({**SMALL, "registers": 2, "layer_scale": 0.1, **changes}, seed=0)
+    return create_model(
+        {**SMALL, "image_size": 8, "num_classes": 3, "registers": 2, "layer_scale": 0.1, **changes}, seed=0
+    )
 
 
 def groups_of(vit: torch.nn.Module, settings: Optimizer) -> dict[str, tuple[str, dict]]:

@@ -7,7 +7,7 @@ import pytest
 
 from vitkit.train import get_recipe, train
 
-pq = pytest.importorskip("pyarrow.parquet")
+pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'vitkit[data]'")
 
 SHORT = ["model=vit_nano_patch4_32", "batch=32", "budget.epochs=0.5", "machine.precision=fp32", "machine.compile=off"]
 

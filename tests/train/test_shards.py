@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitkit.cli.main import main
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
 
 SETTINGS = {"config.depth": 1, "batch": 16, "machine.precision": "fp32", "machine.compile": "off"}
 

@@ -2,28 +2,21 @@
 
 import dataclasses
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.train.small import SMALL, stop_at
 from vitkit.errors import ConfigError, Interrupted, UsageError
 from vitkit.model import create_model
-from vitkit.train import Recipe, Result, get_recipe, loop, train
+from vitkit.train import Recipe, Result, get_recipe, train
 from vitkit.train.objective import Heads, distilled, supervised, teacher_answers
 from vitkit.train.recipe import Distill
 from vitkit.train.start import adapt
 from vitkit.weights.folder import load_model
 
-SMALL = {"width": 16, "depth": 2, "heads": 2, "head_width": 8, "mlp_width": 32, "patch_size": 4, "drop_path": 0.1}
 SHORT = ["budget.epochs=0.2", "budget.minutes=0", "budget.validate_every=0.1", "batch=32"]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITKIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +59,6 @@ def finetune(weights: Path, *changes: str) -> Recipe:
 def student(teacher: Path, *changes: str) -> Recipe:
     recipe = dataclasses.replace(get_recipe("digits"), config={**SMALL, "dropout": 0.1})
     return recipe.override([*SHORT, f"distill.teacher={teacher}", *changes])
-
-
-def stop_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    original = loop.Run.update
-
-    def update(self: loop.Run, batch: object) -> object:
-        if self.state.clock.step == step:
-            os.kill(os.getpid(), signal.SIGINT)
-        return original(self, batch)
-
-    monkeypatch.setattr(loop.Run, "update", update)
 
 
 def interrupted_and_resumed(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Result, Result]:

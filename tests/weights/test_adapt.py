@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from tests.model.small import random_images, small_model
+from tests.parity.compare import peer
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
 from vitkit.weights.adapt import adapt, resize_projection
@@ -54,10 +55,7 @@ def test_resized_patches_of_a_resized_image_give_the_same_tokens(factor):
 
 
 def test_resized_projection_equals_timms():
-    from tests.parity.conftest import declare_missing_operators
-
-    declare_missing_operators()
-    resample = pytest.importorskip("timm.layers").resample_patch_embed
+    resample = peer("timm.layers").resample_patch_embed
     weight = torch.randn(6, 3, 16, 16)
     for size in ((8, 8), (14, 14), (32, 20)):
         assert_close(resize_projection(weight, size), resample(weight, list(size)), rtol=1e-3, atol=1e-3)

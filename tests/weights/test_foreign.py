@@ -186,7 +186,7 @@ def deit(shared_data):
 def photographs(folder):
     from PIL import Image
 
-    data = pytest.importorskip("skimage.data")
+    data = pytest.importorskip("skimage.data", reason="pip install 'vitkit[dev]'")
     for name in ("chelsea", "coffee"):
         Image.fromarray(getattr(data, name)()).save(folder / f"{name}.png")
 

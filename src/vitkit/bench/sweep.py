@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitkit.bench.inference import inference
 from vitkit.bench.training import training
 from vitkit.model import ViT, create_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def _resized(model: ViT, side: int) -> ViT:
     return create_model(model.config.replace(image_size=side))
 
 
-def draw(rows: Sequence[dict[str, Any]], path: str | Path) -> None:
+def draw(rows: Sequence[dict[str, Any]], path: str | Path) -> "Figure":
     """Images per second over whatever varies. On logarithmic axes a constant factor is a constant distance."""
     from matplotlib.figure import Figure
 
@@ -64,3 +67,4 @@ def draw(rows: Sequence[dict[str, Any]], path: str | Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=150)
+    return figure

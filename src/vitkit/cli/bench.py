@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from tyro.conf import Positional
 
+from vitkit.cli.place import file_to_write
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.errors import InputError
 
@@ -48,6 +49,10 @@ class Bench:
             raise InputError("--infer, --train and --load measure different things: give one of them")
         if self.load:
             return self._load(self.load)
+        if min(self.rounds, *self.batch) < 1:
+            raise InputError("--rounds and --batch must be at least 1")
+        if self.plot:
+            file_to_write(self.plot, "--plot")
         names = [name.strip() for name in self.against.split(",") if name.strip()]
         settings = [Setting(b, s) for s in (self.image_size or (0,)) for b in self.batch]
         found = sweep(_model(self.model), settings, names, self.train, self.rounds, not self.no_memory)

@@ -65,12 +65,13 @@ class Convert:
 
     def options(self) -> dict[str, Any]:
         """Those of `load_model`."""
-        from vitkit.settings import override
+        from vitkit.model import ViTConfig
+        from vitkit.settings import read_changes
 
         return {
             "class_names": self.class_names,
             "preprocess": self.preprocess,
-            "config": override({}, self.set),
+            "config": read_changes(ViTConfig, self.set),
             "image_size": self.image_size,
             "patch_size": self.patch_size,
             "in_channels": self.in_channels,

@@ -6,6 +6,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
+from vitkit.cli.place import folder_to_make
 from vitkit.cli.show import console, print_json, print_table, tracked
 
 if TYPE_CHECKING:
@@ -57,10 +58,13 @@ class Explain:
     """Print one JSON document."""
 
     def run(self) -> int:
+        from vitkit.errors import UsageError
         from vitkit.explain import DEFAULT, draw, explain
         from vitkit.infer import find_images
 
-        query, folder = parse_query(self.query), Path(self.out)
+        if not self.images:
+            raise UsageError("no images to explain: vitkit explain MODEL IMAGE … --out DIR")
+        query, folder = parse_query(self.query), folder_to_make(self.out)
         paths = find_images(self.images)
         model = open_model(self.model, self.class_names, self.preprocess)
         with tracked("explaining", quiet=self.json) as progress:

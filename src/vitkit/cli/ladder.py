@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from vitkit.cli.place import folder_to_make
 from vitkit.cli.show import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class Ladder:
 
         if not self.minutes > 0:
             raise UsageError(f"--minutes {self.minutes:g}: must be above 0")
+        if (folder_to_make(self.out) / "recipe.json").is_file():
+            raise UsageError(
+                f"{self.out} holds a run of `vitkit train`, whose model would be lost: choose another --out"
+            )
         climbed = climb(
             self.data,
             self.init,

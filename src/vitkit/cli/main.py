@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import difflib
 import io
 import itertools
 import os
@@ -32,10 +33,18 @@ from vitkit.cli.report import Report
 from vitkit.cli.serve import Serve
 from vitkit.cli.summary import Summary
 from vitkit.cli.train import Train
-from vitkit.errors import UnknownNameError, UsageError, VitkitError
+from vitkit.errors import UnknownNameError, UsageError, VitkitError, WorkError, suggest
 
-# Where tyro stops to say what is wrong, and repeats what --help says
-_REPEATS = ("Got errors", "Argument helptext", "For full helptext", "vitkit ")
+# Where tyro stops to say what is wrong, and repeats what --help says, of other commands too
+_REPEATS = ("Got errors", "Argument helptext", "For full helptext", "Perhaps you meant", "Available", "vitkit ")
+_HELP = " " * 9  # how far tyro sets in what an argument is for
+_PLAINLY = (  # what Python says of a value, as people say it
+    (r"invalid literal for int\(\) with base 10: (.*)", r"expected a whole number, not \1"),
+    (r"could not convert string to float: (.*)", r"expected a number, not \1"),
+    (r"no type matching .*FLOAT could be instantiated from \[(.*)\]", r"expected a number, not \1"),
+    (r"no type matching .*INT could be instantiated from \[(.*)\]", r"expected a whole number, not \1"),
+    (r"no type matching .* could be instantiated from \[(.*)\]", r"\1 is none of the values it takes"),
+)
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": Demo,
@@ -73,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a disk that is full or not ours, met where nobody looked for it
+        print(f"vitkit: {error.filename or 'the work failed'}: {error.strerror or error}", file=sys.stderr)
+        return WorkError.exit_code
 
 
 def parse(words: list[str]) -> Any:
@@ -92,11 +104,27 @@ def parse(words: list[str]) -> Any:
     except SystemExit as leaving:
         if not leaving.code:
             raise
-        raise UsageError(f"{one_line(complaint.getvalue())}; `vitkit {words[0]} --help` says what there is") from None
+        said, known = one_line(complaint.getvalue()), words[0] in COMMANDS
+        ask = f"vitkit {words[0]} --help" if known else "vitkit --help"
+        near = _nearest(said, COMMANDS[words[0]]) if known else ""
+        raise UsageError(f"{said}{near}; `{ask}` says what there is") from None
 
 
 def one_line(box: str) -> str:
     """What tyro says in a box of several lines, as one: what is wrong, without the help that it repeats."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("╭╮╰╯│─ \t") for line in box.splitlines()[1:]]
-    said = itertools.takewhile(lambda line: not line.startswith(_REPEATS), filter(None, lines))
-    return " ".join(said).rstrip(".") or "the command line could not be read"
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("╭╮╰╯│─+|").rstrip() for line in box.splitlines()[1:]]
+    told = [line.strip() if line.strip(" -─") else ";" for line in lines if not line.startswith(_HELP)]
+    said = " ".join(itertools.takewhile(lambda line: not line.startswith(_REPEATS), told))
+    line = re.sub(r"\.?( ;)+", ";", said).strip(" ;.") or "the command line could not be read"
+    for python, plain in _PLAINLY:
+        line = re.sub(python, plain, line)
+    return line
+
+
+def _nearest(said: str, command: Callable[..., Any]) -> str:
+    """The option of this command that a misspelt one may have meant."""
+    options = ["--" + name.replace("_", "-") for name in command.__dataclass_fields__]  # type: ignore[attr-defined]  # commands are dataclasses
+    for word in re.findall(r"--[\w-]+", said) if said.startswith("Unrecognized") else ():
+        if near := difflib.get_close_matches(word, options, n=1):
+            return suggest(word, near)
+    return ""

@@ -58,7 +58,7 @@ class Pack:
             return
         for name, reason in packed.left_out:
             console(stderr=True).print(f"left out: {name}: {reason}", markup=False)
-        shards = f" in {packed.shards:,} shards" if packed.shards else ""
+        shards = f" in {packed.shards:,} shard{'s' * (packed.shards != 1)}" if packed.shards else ""
         console().print(f"{packed.images:,} images, {packed.size / 1e6:,.1f} MB{shards}: {packed.out}", markup=False)
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import arg
 
 from vitkit.cli.model import open_config
+from vitkit.cli.place import file_to_write
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.errors import UsageError, WorkError
 
@@ -76,6 +77,8 @@ class Plan:
         from vitkit.plan.simulate import cover_all
         from vitkit.plan.whole import plan
 
+        if self.plot:
+            file_to_write(self.plot, "--plot")
         config, images, limit = *self._data(), self._limit()
         job = self._job(config)
         cluster = self._cluster(job, limit)

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
+from vitkit.cli.place import file_to_write
 from vitkit.cli.show import tracked
 
 if TYPE_CHECKING:
@@ -52,13 +53,17 @@ class Predict:
             raise ConfigError("--json and --csv: choose one")
         if self.top < 1 or (self.batch != "auto" and self.batch < 1):
             raise ConfigError(f"--top {self.top}, --batch {self.batch}: must be at least 1")
+        if not self.images:
+            raise ConfigError("no images to name: vitkit predict MODEL IMAGE …")
+        if self.csv:
+            file_to_write(self.csv, "--csv")
         paths = find_images(self.images)
         predictor = Predictor(self._open(), self.engine, images=len(paths), size=self.size)
         print(f"vitkit: engine {predictor.chosen}", file=sys.stderr)
         bad = 0
         batch = None if self.batch == "auto" else self.batch
         with self._writer(paths, predictor) as write, tracked("predicting", quiet=len(paths) == 1) as progress:
-            pictures = [sys.stdin.buffer.read() if str(path) == "-" else path for path in paths]
+            pictures = [_standard_input() if str(path) == "-" else path for path in paths]
             for done, (path, found) in enumerate(
                 zip(paths, predictor.stream(pictures, self.top, batch), strict=True), start=1
             ):
@@ -95,6 +100,10 @@ class Predict:
         else:
             with _lines(paths, predictor.class_names) as write:
                 yield write
+
+
+def _standard_input() -> bytes:
+    return sys.stdin.buffer.read() if sys.stdin else b""  # Python has none where it was closed
 
 
 def _open(path: str) -> IO[str]:

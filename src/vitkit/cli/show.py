@@ -3,13 +3,16 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vitkit.data.progress import tracked as tracked
+
+NAME, TEXT = 32, 12  # characters that the first and any other column of texts keeps
+WIDE = 10_000  # characters: more than any table needs
 
 
 def print_json(value: Any) -> None:
@@ -18,19 +21,27 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns of numbers are set to the right. In a pipe the table is as wide as it needs to be."""
+    """Columns of numbers are set to the right. In a pipe the table is as wide as it needs to be.
+
+    In a narrow terminal texts wrap; names, which stand first, and numbers stay whole, if need be beyond its edge.
+    """
     lines = [[str(cell) for cell in row] for row in rows]
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    table = Table(title=Text(title), title_justify="left", title_style="bold", header_style="bold")
     for i, name in enumerate(columns):
         numeric = all(_is_number(line[i]) for line in lines)
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+        longest = max((len(cell) for line in lines for cell in line[i].splitlines()), default=0)
+        least = max(len(name), longest if numeric else min(longest, TEXT if i else NAME))
+        align: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(Text(name), justify=align, no_wrap=numeric, min_width=least, overflow="fold")
     for line in lines:
         table.add_row(*(Text(cell) for cell in line))  # as it is: a file called x[bold].jpg is no markup
-    console().print(table)
+    out = console()
+    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=WIDE)).minimum)
+    out.print(table, soft_wrap=True)
 
 
 def console(stderr: bool = False) -> Console:
-    wide = None if sys.stdout.isatty() else 200
+    wide = None if (sys.stderr if stderr else sys.stdout).isatty() else 200
     return Console(stderr=stderr, width=wide, highlight=False, soft_wrap=wide is not None)
 
 

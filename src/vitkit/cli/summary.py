@@ -20,8 +20,11 @@ class Summary:
     """Print one JSON document."""
 
     def run(self) -> int:
+        from vitkit.errors import UsageError
         from vitkit.model.summary import summarize
 
+        if self.depth < 0:
+            raise UsageError(f"--depth {self.depth}: must not be negative")
         config = open_config(self.model)
         size = (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
         rows = summarize(config, size, self.depth)

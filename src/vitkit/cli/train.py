@@ -56,12 +56,12 @@ class Train:
             return 0
         if not self.json:  # before the report: that takes a while, and who waits has the figures already
             show_result(result)
-            console().print(f"model   {self.out}/model")
+            console().print(f"model   {self.out}/model", markup=False)
         report = write_report(self.out)
         if self.json:
             print_json(result.to_dict() | {"report": str(report)})
         else:
-            console().print(f"report  {report}")
+            console().print(f"report  {report}", markup=False)
         return 0
 
     def resolve(self) -> "Recipe":
@@ -72,6 +72,8 @@ class Train:
 
         if self.epochs is not None and self.minutes is not None:
             raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
+        if self.minutes is not None and not self.minutes > 0:
+            raise UsageError(f"--minutes {self.minutes:g}: must be above 0")
         if self.init is not None and self.model is not None:
             raise UsageError("--model cannot be chosen together with --init: the weights bring their own")
         if self.resume and self.recipe is None and (Path(self.out) / "recipe.json").is_file():

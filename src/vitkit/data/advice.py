@@ -48,6 +48,8 @@ def advise(train_counts: np.ndarray, short_side: float, aspect: float, grey: boo
         f"fit {fit}: 95 % of the images are at most {aspect:.2f} times as long as wide"
         + ("; a crop would lose half of the longest" if fit == "pad" else ""),
     ]
+    if np.count_nonzero(train_counts) == 1:
+        reasons.append("a folder for each class: there is one class only, and nothing to tell it from")
     if weights is not None:
         present = train_counts[train_counts > 0]
         reasons.append(

@@ -153,8 +153,10 @@ def _shape(data: Dataset) -> list[int] | None:
 
 def _new_folder(out: str | Path) -> Path:
     folder = Path(out).expanduser()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        rest = ", of a packing that was broken off" if folder.is_dir() and _unfinished(folder) else ""
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file: choose another folder")
+    if folder.exists() and any(folder.iterdir()):
+        rest = ", of a packing that was broken off" if _unfinished(folder) else ""
         raise UsageError(f"{folder} is not empty{rest}: remove it, or choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -57,6 +57,10 @@ def read_folder(path: Path, label: str) -> Dataset:
     if path not in parts and (ignored := [f.name for f in _folders(path) if f not in parts]):
         notes.append(f"{path}: left out the folders beside the splits ({_listed(ignored)})")
     if not paths:
+        if any(f.suffix.lower() in SUFFIXES for f in path.iterdir()):
+            raise DataError(
+                f"{path}: its images are in no class folder; name the folder above it, or sort them as CLASS/IMAGE"
+            )
         raise DataError(
             f"{path}: no images in class folders; expected CLASS/IMAGE or train/CLASS/IMAGE, with endings "
             + ", ".join(sorted(SUFFIXES))

@@ -5,6 +5,7 @@ the preprocessing and the images in their order. Labels and file names are not p
 its own tensors; what does not verify is made anew.
 """
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors.numpy import save
 from vitkit.data.fingerprint import stamp_all
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.source import Progress, Split, cache_folder
+from vitkit.errors import WorkError
 from vitkit.features.extract import Features, extract
 from vitkit.files import write_atomic
 from vitkit.model import ViT
@@ -31,12 +33,14 @@ def cached_features(
     """The features of a split, from the cache or into it."""
     path = cache_folder() / "features" / f"{feature_key(model, split, preprocess)}.safetensors"
     if found := _read(path):
-        path.touch()
+        with contextlib.suppress(OSError):
+            path.touch()
         return found
     made = extract(model, split, preprocess, batch=batch, progress=progress)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, made)
-    _prune(path.parent, keep=path)
+    with contextlib.suppress(OSError, WorkError):  # a cache that cannot be written is not worth an error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, made)
+        _prune(path.parent, keep=path)
     return made
 
 

@@ -27,6 +27,8 @@ def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None
         raise UsageError("no run to report on: name at least one run folder")
     alone = len(found) == 1
     path = Path(out or (found[0].folder / NAME if alone else COMPARISON))
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder; name a file in it, such as {path / NAME}")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}; make it, or choose another --out")
     write_atomic(path, (run_page(found[0]) if alone else comparison_page(found)).encode())

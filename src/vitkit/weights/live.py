@@ -1,6 +1,7 @@
 """The same weights run by the library they are for, where it is installed: the last word on a conversion."""
 
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -83,23 +84,28 @@ _declared: list[torch.library.Library] = []  # a declaration lives as long as it
 
 
 def library(name: str) -> Any:
-    """Imported, also where torchvision was built for another torch: its operators are then missing by name.
-
-    Declared, they may stay empty: no ViT calls them.
-    """
+    _complete_torchvision()
     try:
         return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise NotLive(f"{name.split('.')[0]} is not installed") from error
+    except (ImportError, RuntimeError) as error:
+        raise NotLive(f"{name} cannot be imported: {str(error).splitlines()[0]}") from error
+
+
+@functools.cache
+def _complete_torchvision() -> None:
+    """Where it was built for another torch its operators are missing by name, and libraries that look for it fail,
+    some of them late. Declared, they may stay empty: no ViT calls them."""
+    try:
+        importlib.import_module("torchvision")
+    except ImportError:
+        return  # not installed: nobody will look for it
     except RuntimeError:
         _declared.append(torch.library.Library("torchvision", "FRAGMENT"))  # type: ignore[no-untyped-call]  # torch's
         for operator in ("nms", "qnms"):
             with contextlib.suppress(RuntimeError):
                 _declared[-1].define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]  # torch's
-        try:
-            return importlib.import_module(name)
-        except (ImportError, RuntimeError) as error:
-            raise NotLive(f"{name} cannot be imported: {str(error).splitlines()[0]}") from error
-    except ImportError as error:
-        raise NotLive(f"{name.split('.')[0]} is not installed") from error
 
 
 @contextlib.contextmanager

@@ -1,57 +1,34 @@
-"""A real Chromium, driven by selenium; never the network."""
+"""The page of the service, as a visitor uses it."""
 
 import base64
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from selenium import webdriver
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
-
-FLAGS = (
-    "--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run", "--disable-dev-shm-usage",
-)  # fmt: skip
-
-
-def lacking() -> str:
-    """Why there is no browser to test with; empty where there is one."""
-    missing = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-    return f"no {' and no '.join(missing)}: apt-get install chromium chromium-driver" if missing else ""
+from tests.browser import look
 
 
 class Page:
-    def __init__(
-        self, address: str, width: int = 1280, height: int = 900, dark: bool = False, scale: float = 1
-    ) -> None:
-        options = webdriver.ChromeOptions()
-        for flag in FLAGS:
-            options.add_argument(flag)
-        options.binary_location = str(shutil.which("chromium"))
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(options, webdriver.ChromeService(str(shutil.which("chromedriver"))))
-        screen = dict(width=width, height=height, deviceScaleFactor=scale, mobile=width < 500)
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        self.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", dict(enabled=width < 500))
-        colours = dict(name="prefers-color-scheme", value="dark" if dark else "light")
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dict(features=[colours]))
-        self.driver.get(address)
+    """Open in a browser; `how` goes to `look`."""
+
+    def __init__(self, driver: Any, address: str, **how: Any) -> None:
+        self.driver = driver
+        look(driver, address, **how)
         self.wait(lambda: self.run("return document.body.dataset.ready"))
 
     def wait(self, true: Callable[[], Any], seconds: float = 90) -> None:
+        from selenium.webdriver.support.ui import WebDriverWait
+
         WebDriverWait(self.driver, seconds, 0.05).until(lambda _: true())
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
     def find(self, selector: str) -> Any:
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
+        return self.driver.find_element("css selector", selector)
 
     def all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return self.driver.find_elements("css selector", selector)
 
     def text(self, selector: str) -> str:
         return self.find(selector).text
@@ -70,6 +47,8 @@ class Page:
 
     def point(self, right: float, down: float, click: bool = False) -> None:
         """At a place of the picture, in shares of its sides."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
         canvas = self.find(".stage canvas")
         size = canvas.size
         chain = ActionChains(self.driver, duration=10)
@@ -100,6 +79,3 @@ class Page:
         """What the console says, but for the browser's own note of an answer that was an error on purpose."""
         lines = [entry["message"] for entry in self.driver.get_log("browser")]
         return [line for line in lines if "Failed to load resource" not in line or " 4" not in line]
-
-    def close(self) -> None:
-        self.driver.quit()

@@ -1,4 +1,4 @@
-"""No regression slips in: ratios of one interleaved run, with margins that only a real loss of speed goes through."""
+"""Our speed as a multiple of a peer's, in contests of a second: with margins that only a real loss goes through."""
 
 import statistics
 
@@ -21,16 +21,16 @@ def ratio(ours: str, theirs: str, prepared, job) -> float:
     return statistics.median(seconds[theirs]) / statistics.median(seconds[ours])
 
 
-def test_an_answer_takes_no_longer_than_timms() -> None:
+def test_an_answer_takes_less_than_twice_the_time_of_timms() -> None:
     job = Job(named(create_model(NANO)), batch=8)
     try:
         faster = ratio("vitkit eager", "timm default", prepare, job)
     except Absent as error:
         pytest.skip(str(error))
-    assert faster > 0.45  # ours begins with raw pixels, theirs with normalised ones
+    assert faster > 0.5  # ours begins with raw pixels, theirs with normalised ones
 
 
-def test_a_training_step_takes_no_longer_than_the_tutorials() -> None:
+def test_a_training_step_takes_at_most_a_third_longer_than_the_tutorials() -> None:
     job = TrainingJob(NANO, batch=16)
     assert ratio("vitkit fp32", "tutorial fp32", prepare_training, job) > 0.75
 

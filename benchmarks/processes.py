@@ -1,0 +1,76 @@
+"""Two processes of one thread beside one process of two threads: images/s of the same training run.
+
+    python benchmarks/processes.py [--rounds 3] > benchmarks/results/processes.txt
+
+Both are whole `vitkit train` runs, the first under torchrun, taking turns. Images are noise, in memory: what is
+measured is steps, and the gradients that two processes send each other after each of them. Start-up, the first steps
+and validation are left out.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from heading import heading
+
+JOBS = {"vit_nano_patch4_32": (32, 256, 40), "vit_tiny_patch16_224": (224, 32, 12)}  # image size, batch, steps
+WARM = 3  # steps
+TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "vitkit"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--models", nargs="*", default=list(JOBS), choices=list(JOBS))
+    asked = parser.parse_args()
+    print(heading())
+    print(f"{'model':22} {'batch':>5}  {'1 × 2 threads':>13}  {'2 × 1 thread':>12}  ratio   round by round")
+    for model in asked.models:
+        with tempfile.TemporaryDirectory() as scratch:
+            size, batch, steps = JOBS[model]
+            data = noise(Path(scratch), size, batch * steps)
+            pairs = []
+            for turn in range(asked.rounds):
+                one = speed(["-m", "vitkit"], 2, model, data, batch, Path(scratch) / f"one{turn}")
+                two = speed(TWO, 1, model, data, batch, Path(scratch) / f"two{turn}")
+                pairs.append((one, two))
+            one, two = (statistics.median(column) for column in zip(*pairs, strict=True))
+            ratios = [b / a for a, b in pairs]
+            print(
+                f"{model:22} {batch:5}  {one:13.1f}  {two:12.1f}  {statistics.median(ratios):5.2f}   "
+                + ", ".join(f"{ratio:.2f}" for ratio in ratios),
+                flush=True,
+            )
+
+
+def noise(folder: Path, size: int, count: int) -> Path:
+    draw = np.random.default_rng(0)
+    arrays = {
+        "train_images": draw.integers(0, 256, (count, size, size, 3), dtype=np.uint8),
+        "train_labels": np.arange(count) % 10,
+        "val_images": draw.integers(0, 256, (10, size, size, 3), dtype=np.uint8),
+        "val_labels": np.arange(10),
+    }
+    np.savez(folder / "noise.npz", **arrays)
+    return folder / "noise.npz"
+
+
+def speed(launch: list[str], threads: int, model: str, data: Path, batch: int, out: Path) -> float:
+    """Images per second from the first steps on to the last, by the run's own log."""
+    settings = {"machine.threads": threads, "machine.precision": "fp32", "machine.compile": "off", "batch": batch}
+    words = ["train", str(data), "--out", str(out), "--model", model, "--epochs", "1", "--json"]
+    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    subprocess.run([sys.executable, *launch, *words], check=True, capture_output=True)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    times = {row["step"]: row["time"] for row in rows if "images_per_s" in row and row["step"] >= WARM}
+    first, last = min(times), max(times)
+    return (last - first) * batch / (times[last] - times[first])
+
+
+if __name__ == "__main__":
+    main()
