@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 import vitkit as vitkit_package
+from vitkit.__main__ import run
 from vitkit.cli.main import main
 from vitkit.cli.models import Models
 from vitkit.cli.show import print_table
@@ -133,6 +134,31 @@ def test_a_disk_that_refuses_is_one_line_too(capsys: pytest.CaptureFixture[str],
     assert capsys.readouterr().err == f"vitkit: {tmp_path}: Permission denied\n"
 
 
+def test_ctrl_c_while_the_commands_are_being_imported_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(name: str, *_: object, **__: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.__import__", interrupted)
+    try:
+        code = run()
+    finally:
+        monkeypatch.undo()
+    assert code == 130
+    assert capsys.readouterr().err == "vitkit: interrupted\n"
+
+
+def test_one_class_is_not_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    for number in range(12):
+        Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / "photos" / "cat" / f"{number}.png")
+    done = vitkit("train", "photos", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "vitkit: photos has one class, 'cat': there is nothing to tell it from\n"
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_version_is_told() -> None:
     assert vitkit("--version").stdout.startswith("vitkit 0.")
 
@@ -185,6 +211,14 @@ def test_a_ladder_leaves_a_folder_alone_that_holds_a_run(tmp_path: Path) -> None
     assert done.returncode == 2
     assert "holds a run of `vitkit train`, whose model would be lost" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.json"]
+
+
+def test_a_run_leaves_a_folder_alone_that_holds_a_ladder(tmp_path: Path) -> None:
+    (tmp_path / "ladder.json").write_text("{}")
+    done = vitkit("train", "digits", "--out", str(tmp_path), "--epochs", "1")
+    assert done.returncode == 2
+    assert "holds a ladder, whose model would be lost: choose another --out" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ladder.json"]
 
 
 def test_demo_leaves_a_folder_alone_that_is_not_a_demo(tmp_path: Path) -> None:

@@ -76,9 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except VitkitError as error:
         print(f"vitkit: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("vitkit: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

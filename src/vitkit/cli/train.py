@@ -57,6 +57,7 @@ class Train:
         if not self.json:  # before the report: that takes a while, and who waits has the figures already
             show_result(result)
             console().print(f"model   {self.out}/model", markup=False)
+            console(stderr=True).print("writing the report, which measures how far the maps can be trusted")
         report = write_report(self.out)
         if self.json:
             print_json(result.to_dict() | {"report": str(report)})

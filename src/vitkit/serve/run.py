@@ -90,7 +90,7 @@ def read_token(path: str | None) -> str | None:
     try:
         return Path(path).read_text().strip()
     except OSError as error:
-        raise UsageError(f"the token cannot be read: {error}") from error
+        raise UsageError(f"--token-file {path}: {error.strerror}; name a file that holds the token") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:

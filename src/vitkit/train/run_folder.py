@@ -24,6 +24,8 @@ from vitkit.train.recipe import Recipe
 
 def check_folder(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> None:
     """A run is never overwritten, and only gone on with under the same recipe and on the same images."""
+    if (folder / "ladder.json").exists():
+        raise UsageError(f"{folder} holds a ladder, whose model would be lost: choose another --out")
     if (folder / "recipe.json").exists():
         if not resume:
             raise UsageError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")

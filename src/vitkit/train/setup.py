@@ -60,6 +60,8 @@ def open_dataset(recipe: Recipe) -> Dataset:
         val_fraction=recipe.val_fraction,
         corrupt_limit=recipe.corrupt_limit,
     )
+    if len(data.class_names) < 2:
+        raise DataError(f"{data.name} has one class, {data.class_names[0]!r}: there is nothing to tell it from")
     for name in ("train", "val"):
         if name not in data.splits or not len(data.splits[name]):
             raise DataError(f"{data.name} has no images in its {name} split: training needs some")
