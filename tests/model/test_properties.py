@@ -64,7 +64,7 @@ def test_every_config_builds_and_trains_with_finite_gradients_in_every_parameter
     torch.manual_seed(seed)
     model = create_model(config, seed=seed).train()
     output = model(random_images(config, batch=3, seed=seed))
-    assert output.shape == (3, config.num_classes or config.width)
+    assert output.shape == (3, config.num_classes or config.head_hidden or config.pooled_width)
     (output * torch.randn(output.shape)).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -83,11 +83,11 @@ def test_every_config_survives_json(config, seed):
 @given(configs(), st.permutations(range(4)), st.integers(0, 2**31))
 @torch.no_grad()
 def test_permuting_the_batch_permutes_the_output_and_an_image_alone_gives_the_same(config, order, seed):
-    model = create_model(config, seed=seed).eval()
-    images = random_images(config, batch=4, seed=seed)
+    model = create_model(config, seed=seed).eval().double()  # a norm over two numbers can enlarge rounding a lot
+    images = random_images(config, batch=4, seed=seed).double()
     output = model(images)
-    assert_close(model(images[order]), output[order], rtol=1e-4, atol=1e-5)
-    assert_close(model(images[order[0]][None]), output[order[0]][None], rtol=1e-4, atol=1e-5)
+    assert_close(model(images[order]), output[order], rtol=1e-6, atol=1e-8)
+    assert_close(model(images[order[0]][None]), output[order[0]][None], rtol=1e-6, atol=1e-8)
 
 
 @given(configs(), st.integers(1, 5), st.integers(1, 5))

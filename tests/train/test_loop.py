@@ -218,9 +218,9 @@ def test_the_model_suits_the_images_where_the_recipe_leaves_it_open(shape: tuple
     assert choose_model(Recipe(model="vit_nano_patch4_32"), data).model == "vit_nano_patch4_32"
 
 
-def test_a_batch_larger_than_the_data_is_refused() -> None:
-    with pytest.raises(ConfigError, match="batch=64, but there are only 33 training images"):
-        batch_size(Recipe(batch=64), 33, 1)
+def test_a_batch_is_never_larger_than_the_data() -> None:
+    assert batch_size(Recipe(batch=64), 33, 1) == 33
+    assert batch_size(Recipe(batch=64), 100, 1) == 64
 
 
 def test_a_start_that_fails_leaves_no_folder_behind(tmp_path: Path) -> None:

@@ -128,12 +128,9 @@ def build_model(recipe: Recipe, task: Task, start: ViT | None) -> ViT:
 
 
 def batch_size(recipe: Recipe, images: int, ranks: int) -> int:
-    """As the recipe says; or the power of two from 16 to 256 that still makes about 32 steps of an epoch."""
-    if recipe.batch > images:
-        raise ConfigError(
-            f"batch={recipe.batch}, but there are only {images} training images: use --set batch=0, or a smaller one"
-        )
-    batch = recipe.batch or min(images, max(16, min(256, 2 ** ((images // 32).bit_length() - 1))))
+    """As the recipe says; or the power of two from 16 to 256 that still makes about 32 steps of an epoch. Never more
+    than there are images: a few dozen are then all seen in every step."""
+    batch = min(images, recipe.batch or max(16, min(256, 2 ** ((images // 32).bit_length() - 1))))
     least = ranks * (PAIR if recipe.augment.mixup or recipe.augment.cutmix else 1)
     if ranks > 1 and batch < least:
         raise ConfigError(f"batch={batch} is too small for {ranks} processes: use at least {least}")
