@@ -19,7 +19,7 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 
 # task → what it does, the extras it needs, the commands it runs
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
-    "demo": ("train, evaluate, explain and report on handwritten digits", "demo", [["vitkit", "demo"]]),
+    "demo": ("train, evaluate, explain and report on handwritten digits", "demo,data,hub,serve", [["vitkit", "demo"]]),
     "test": ("run all tests", "dev", [["pytest", "-n", "2", "--dist", "loadfile"]]),
     "lint": ("look for mistakes and odd formatting", "dev", [["ruff", "check"], ["ruff", "format", "--check"]]),
     "types": ("check the types", "dev", [["mypy"]]),
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 def set_up(extras: str) -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  # this file runs before pip can check
         sys.exit(f"vitkit needs Python 3.11 or newer, this is {sys.version.split()[0]}")
-    stamp, wanted = VENV / f".vitkit-{extras}", fingerprint()
+    stamp, wanted = VENV / f".vitkit-{extras.replace(',', '-')}", fingerprint()
     if stamp.exists() and stamp.read_text() == wanted:
         return
     if not (BIN / "pip").exists() and not (BIN / "pip.exe").exists():

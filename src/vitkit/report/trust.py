@@ -13,7 +13,7 @@ from vitkit.report.subject import Subject
 METHODS = ("attention", "rollout", "gradient", "attribution", "random")  # occlusion asks for many more forwards
 IMAGES = 24  # at most
 FEWEST = 4  # below, an interval says nothing
-MACS = 2e12  # that may be spent: about a minute on two cores
+MACS = 1e12  # that may be spent: about half a minute on two cores
 
 
 def trust(subject: Subject, evaluation: Evaluation) -> str:

@@ -267,7 +267,8 @@ class Run:
         self.validation_seconds = time.monotonic() - started
         epoch = self.parts.epoch(self.state.clock.step)
         self.parts.log.record(state.clock.step, epoch=epoch, **{f"val_{k}": v for k, v in found.items()})
-        marker = "  best so far" if state.since_best == 0 else ""
+        chosen = self.parts.recipe.budget.choose == "best" and state.since_best == 0
+        marker = "  best so far" if chosen else ""
         self.parts.log.say(
             f"epoch {epoch:5.1f}   val {found['top1']:.2%}   loss {found['loss']:.4f}   "
             f"{state.clock.seconds / 60:.1f} min{marker}"
