@@ -81,8 +81,7 @@ def table() -> str:
     lines = ["| recipe | budget | seeds | test accuracy | epochs | minutes |", "|---|---|---|---|---|---|"]
     for (recipe, budget), rows in sorted(runs.items()):
         tests = [row["test"] for row in rows]
-        low, high = mean_interval(tests).interval if len(tests) >= 3 else (None, None)
-        spread = f" ({low:.1%} to {high:.1%})" if low is not None else ""
+        spread = " ({:.1%} to {:.1%})".format(*mean_interval(tests).interval) if len(tests) >= 3 else ""
         epochs, minutes = (f"{statistics.mean(row[key] for row in rows):.1f}" for key in ("epochs", "minutes"))
         lines.append(
             f"| {recipe} | {budget} | {len(rows)} | {statistics.mean(tests):.2%}{spread} | {epochs} | {minutes} |"

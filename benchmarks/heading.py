@@ -1,6 +1,7 @@
 """The head of every result: the command, the day, the machine, the versions."""
 
 import datetime
+import platform
 import shlex
 import sys
 from pathlib import Path
@@ -10,12 +11,12 @@ import torch
 from vitkit.train.environment import describe_environment, version
 
 
-def heading(*packages: str, argv: list[str] | None = None) -> str:
+def heading(*packages: str) -> str:
     """Two lines; `packages` are those that matter beside torch. Absolute paths are told by their last part."""
     machine = describe_environment()
-    script, *words = argv or sys.argv
+    script, *words = sys.argv
     words = [Path(word).name if Path(word).is_absolute() else word for word in words]
-    versions = [f"{name} {version(name)}" for name in ("torch", *packages)]
+    versions = [*(f"{name} {version(name)}" for name in ("torch", *packages)), " ".join(platform.libc_ver())]
     hardware = machine["gpu"] or f"{machine['processor']} ({torch.backends.cpu.get_cpu_capability()})"
     return (
         f"# {shlex.join(['python', f'benchmarks/{Path(script).name}', *words])}\n"

@@ -42,10 +42,7 @@ class Ladder:
 
         if not self.minutes > 0:
             raise UsageError(f"--minutes {self.minutes:g}: must be above 0")
-        if (folder_to_make(self.out) / "recipe.json").is_file():
-            raise UsageError(
-                f"{self.out} holds a run of `vitkit train`, whose model would be lost: choose another --out"
-            )
+        folder_to_make(self.out)
         climbed = climb(
             self.data,
             self.init,

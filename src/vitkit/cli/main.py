@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import difflib
 import io
 import itertools
@@ -118,9 +119,9 @@ def one_line(box: str) -> str:
     return line
 
 
-def _nearest(said: str, command: Callable[..., Any]) -> str:
+def _nearest(said: str, command: Any) -> str:
     """The option of this command that a misspelt one may have meant."""
-    options = ["--" + name.replace("_", "-") for name in command.__dataclass_fields__]  # type: ignore[attr-defined]  # commands are dataclasses
+    options = ["--" + field.name.replace("_", "-") for field in dataclasses.fields(command)]
     for word in re.findall(r"--[\w-]+", said) if said.startswith("Unrecognized") else ():
         if near := difflib.get_close_matches(word, options, n=1):
             return suggest(word, near)

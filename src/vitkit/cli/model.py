@@ -1,6 +1,7 @@
 """How commands open the MODEL they are given: what had to be assumed of it is said, on stderr."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ def open_model(source: str, class_names: str | None = None, preprocess: str | No
 
 def open_config(model: str) -> "ViTConfig":
     """Of a variant by its name, or of anything that holds a model."""
-    from pathlib import Path
-
     from vitkit.model.variants import get_config
     from vitkit.weights.folder import read_config
     from vitkit.weights.hub import is_name

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
@@ -93,7 +93,7 @@ class Predict:
             with _json_list() as write:
                 yield write
         elif self.csv:
-            with _open(self.csv) as file:
+            with open(self.csv, "w", newline="", encoding="utf-8") as file:
                 rows = csv.writer(file)
                 rows.writerow(["path", *(f"{what}_{k + 1}" for k in range(top) for what in ("label", "score"))])
                 yield lambda path, found: rows.writerow([path, *(x for p in found for x in (p.label, p.score))])
@@ -104,15 +104,6 @@ class Predict:
 
 def _standard_input() -> bytes:
     return sys.stdin.buffer.read() if sys.stdin else b""  # Python has none where it was closed
-
-
-def _open(path: str) -> IO[str]:
-    from vitkit.errors import ConfigError
-
-    try:
-        return open(path, "w", newline="", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 @contextmanager

@@ -139,6 +139,8 @@ def _part(measured: Mapping[str, Any]) -> dict[str, Any]:
 def _open(folder: Path, given: Mapping[str, Any], resume: bool) -> list[Rung]:
     """The rungs that are done already."""
     path = folder / "ladder.json"
+    if (folder / "recipe.json").is_file():
+        raise UsageError(f"{folder} holds a run of `vitkit train`, whose model would be lost: choose another --out")
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         return []

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitkit.errors import first_line
 from vitkit.model import ViTConfig
 from vitkit.weights import timm_config
 
@@ -80,7 +81,6 @@ _RUNNERS: dict[str, Runner] = {
     "torchvision": _torchvision,
     "npz": _timm_npz,
 }
-_declared: list[torch.library.Library] = []  # a declaration lives as long as its library
 
 
 def library(name: str) -> Any:
@@ -90,22 +90,24 @@ def library(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise NotLive(f"{name.split('.')[0]} is not installed") from error
     except (ImportError, RuntimeError) as error:
-        raise NotLive(f"{name} cannot be imported: {str(error).splitlines()[0]}") from error
+        raise NotLive(f"{name} cannot be imported: {first_line(error)}") from error
 
 
 @functools.cache
-def _complete_torchvision() -> None:
+def _complete_torchvision() -> torch.library.Library | None:
     """Where it was built for another torch its operators are missing by name, and libraries that look for it fail,
-    some of them late. Declared, they may stay empty: no ViT calls them."""
+    some of them late. Declared, they may stay empty: no ViT calls them. They live as long as what is returned."""
     try:
         importlib.import_module("torchvision")
     except ImportError:
-        return  # not installed: nobody will look for it
+        return None  # not installed: nobody will look for it
     except RuntimeError:
-        _declared.append(torch.library.Library("torchvision", "FRAGMENT"))  # type: ignore[no-untyped-call]  # torch's
+        declared = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
         for operator in ("nms", "qnms"):
             with contextlib.suppress(RuntimeError):
-                _declared[-1].define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]  # torch's
+                declared.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]  # torch's
+        return declared
+    return None
 
 
 @contextlib.contextmanager
