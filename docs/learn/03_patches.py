@@ -4,7 +4,9 @@
 # The first thing a Vision Transformer does is cut. A photograph becomes a grid of square patches, every patch is laid
 # out as one long row of numbers, and one matrix turns each row into a token:
 #
-# $$z_0 = [\,x_p^1E;\ x_p^2E;\ \ldots;\ x_p^NE\,] \qquad E \in \mathbb{R}^{(P^2C)\times D}$$
+# $$z_0 = [\,x_p^1E;\ x_p^2E;\ \ldots;\ x_p^NE\,]$$
+#
+# $$E \in \mathbb{R}^{(P^2C)\times D}$$
 #
 # It is the only place where the model knows that it deals with an image. It is also where many tutorials go wrong
 # without noticing. So we will look at every step.

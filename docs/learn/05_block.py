@@ -3,7 +3,9 @@
 #
 # Everything between the first token and the last is the same block, repeated. Two lines:
 #
-# $$z' = \mathrm{MSA}(\mathrm{LN}(z)) + z \qquad\qquad z = \mathrm{MLP}(\mathrm{LN}(z')) + z'$$
+# $$z' = \mathrm{MSA}(\mathrm{LN}(z)) + z$$
+#
+# $$z = \mathrm{MLP}(\mathrm{LN}(z')) + z'$$
 #
 # Attention moves information *between* tokens. The MLP works on each token *alone*. Around both stand two quiet
 # helpers, without which nothing deep would train: the norm and the plus sign.

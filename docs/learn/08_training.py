@@ -205,7 +205,7 @@ if "the recipe" in groups:
     for y, name in enumerate(order):
         ax.plot([v - whole for v in groups[name]], [y] * len(groups[name]), "k|", markersize=9)
     ax.axvline(0, color=GREY, linewidth=1)
-    ax.set(xlabel="points against the whole recipe (marks: single runs)")
+    ax.set(xlabel="points against the whole recipe\n(marks: single runs)")
     figure(fig, "08_ablation", "What validation accuracy loses or gains when one part of the recipe is exchanged")
 else:
     print("no record yet: the command above makes it")

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,9 @@ from tests.infer.conftest import PREPROCESS, small_model
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import InputError, WorkError
 from vitkit.infer import Predictor
+from vitkit.infer import choose as choose_module
 from vitkit.infer.choose import choose
-from vitkit.infer.engines import compiled_path, make_engine
+from vitkit.infer.engines import Engine, compiled_path, make_engine
 from vitkit.model import create_model
 from vitkit.weights.digest import hash_weights
 
@@ -54,7 +56,6 @@ def test_compiled_gives_the_logits_of_the_model_and_is_compiled_once(monkeypatch
     np.testing.assert_allclose(make_engine("compiled", model, PREPROCESS)(pixels(5)), expected, rtol=0, atol=1e-5)
     with pytest.raises(InputError, match="compiled for"):
         engine(np.zeros((1, 24, 16, 3), np.uint8))
-    assert choose(model, PREPROCESS, 10**9).name == "compiled"
 
 
 def test_what_cannot_be_compiled_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
@@ -67,14 +68,43 @@ def test_what_cannot_be_compiled_says_so_in_one_line(monkeypatch: pytest.MonkeyP
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_one_image_is_never_compiled_for_and_much_work_is() -> None:
-    base, at_224 = create_model("vit_base_patch16_224", device="meta"), Preprocess()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitkit.infer.choose.compiled_path", lambda *_: Path("nowhere"))
-        assert choose(base, at_224, 1).name == "eager"
-        assert choose(base, at_224, None).name == "eager"
-        assert choose(base, at_224, 100_000).name == "compiled"
-        assert "100,000 images are worth a compilation" in choose(base, at_224, 100_000).why
+@pytest.mark.parametrize("images", [None, 1, 1_000])
+def test_little_work_starts_at_once(images: int | None, cache: Path) -> None:
+    base = create_model("vit_base_patch16_224", device="meta")  # nothing can be prepared for it, nor timed
+    assert choose(base, Preprocess(), images, batch=8).engine.name == "eager"
+    assert not cache.exists()
+
+
+def test_much_work_gets_the_fastest_engine_by_a_trial_that_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript", reason="pip install 'vitkit[export]'")
+    monkeypatch.setattr("vitkit.infer.choose.bf16_pays", lambda device: False)  # a compilation takes a minute
+    model, trials = small_model(), []
+    race = choose_module._race
+
+    def noted(engines: Mapping[str, Engine], images: np.ndarray) -> dict[str, float]:
+        trials.append(sorted(engines))
+        return race(engines, images) | {"onnx": 1e-9}
+
+    monkeypatch.setattr("vitkit.infer.choose._race", noted)
+    for _ in range(2):
+        choice = choose(model, PREPROCESS, 10**9, batch=4)
+        assert choice.engine.name == "onnx fp32"
+        assert choice.why.endswith("by a trial of eager, onnx, openvino in batches of 4")
+    assert trials == [["eager", "onnx", "openvino"]]
+
+
+def test_whoever_cannot_be_prepared_stays_out_of_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitkit.infer.choose._rivals", lambda device: ["compiled"])
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no working C++ compiler")
+
+    monkeypatch.setattr("torch.export.export", fails)
+    choice = choose(small_model(), PREPROCESS, 10**9, batch=1)
+    assert (choice.engine.name, choice.why) == (
+        "eager",
+        "nothing is faster, by a trial of eager in batches of 1",
+    )
 
 
 def test_auto_says_what_it_picked() -> None:

@@ -78,8 +78,10 @@ def prepare(name: str, job: Job) -> Run:
 
 def _engine(name: str, job: Job) -> Run:
     pixels, preprocess = job.pixels(), job.preprocess()
-    chosen = choose(job.model, preprocess, MUCH_WORK).name if name == "auto" else name
-    engine = make_engine(chosen, job.model, preprocess)
+    if name == "auto":
+        engine = choose(job.model, preprocess, MUCH_WORK, job.batch).engine
+    else:
+        engine = make_engine(name, job.model, preprocess)
     return lambda: engine(pixels)
 
 

@@ -1,23 +1,38 @@
-"""Which engine for how much work: by what preparing costs and what it saves (docs/guides/export.md)."""
+"""Which engine for how much work. A little: eager, ready at once. A lot: the fastest one at hand, found by a trial.
 
+No rule would do in the trial's place. In float32 on a CPU without AMX, one image of ViT-B/16 takes ONNX Runtime 0.78 of
+eager's time, eight at once take them all the same, and torch's compiler gains nothing (benchmarks/results/contest.txt).
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.infer.engines import bf16_pays, compiled_path
+from vitkit.data.source import cache_folder
+from vitkit.errors import MissingExtraError, WorkError
+from vitkit.files import write_json
+from vitkit.infer.engines import Engine, bf16_pays, key, make_engine
 from vitkit.model import ViT
 
 _MACS_PER_S = 2e10  # multiply-adds of a plain processor, eager, in float32
-_COMPILE_S = 60.0
+_PREPARE_S = 60.0  # to compile, or to convert for a runtime; about
 _LOAD_S = 1.0
-_SAVED = 0.1  # of the eager time, by compiling float32
+_SAVED = 0.1  # of the eager time, in float32
 _SAVED_BF16 = 0.5  # cautious: no machine with fast bf16 was measured
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Choice:
-    name: str
+    engine: Engine
     why: str
 
 
@@ -27,18 +42,65 @@ def pick_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def choose(model: ViT, preprocess: Preprocess, images: int | None) -> Choice:
-    """Compiled where it pays within this job; eager otherwise: it is ready at once."""
+def choose(model: ViT, preprocess: Preprocess, images: int | None, batch: int) -> Choice:
+    """For so many images, `batch` at a time. What a trial found is kept, beside what its engines had to prepare."""
+    eager = make_engine("eager", model, preprocess)
     if images is None:
-        return Choice("eager", "ready at once; name another engine for a long job")
+        return Choice(eager, "ready at once; name another engine for a long job")
     device = model.patch_embed.proj.weight.device
-    share = _SAVED_BF16 if bf16_pays(device) else _SAVED
-    saved = share * images * _macs(model, preprocess) / _MACS_PER_S
-    if images > 1 and saved > _LOAD_S and compiled_path(model, preprocess).exists():
-        return Choice("compiled", f"compiled before, and {images:,} images are to come")
-    if saved > 2 * _COMPILE_S:
-        return Choice("compiled", f"{images:,} images are worth a compilation; the next start finds it done")
-    return Choice("eager", f"{images:,} image{'s' * (images != 1)}, ready at once")
+    others = _rivals(device)
+    saved = (_SAVED_BF16 if bf16_pays(device) else _SAVED) * images * _macs(model, preprocess) / _MACS_PER_S
+    few = Choice(eager, f"{images:,} image{'s' * (images != 1)}, ready at once")
+    if not others or images == 1 or saved < _LOAD_S:
+        return few
+    note, engines = _note(model, preprocess, batch, others), {"eager": eager}
+    if note.exists():
+        seconds = json.loads(note.read_text())
+    elif saved < 2 * _PREPARE_S * len(others):
+        return few
+    else:
+        engines |= _prepare(others, model, preprocess)
+        seconds = _race(engines, np.zeros((batch, *preprocess.size, preprocess.channels), np.uint8))
+        write_json(note, seconds)
+    best = min(seconds, key=lambda name: seconds[name])
+    ratio = seconds["eager"] / seconds[best]
+    found = f"{ratio:.2f} × eager" if best != "eager" else "nothing is faster"
+    engine = engines.get(best) or make_engine(best, model, preprocess)
+    return Choice(engine, f"{found}, by a trial of {', '.join(seconds)} in batches of {batch}")
+
+
+def _rivals(device: torch.device) -> list[str]:
+    """Who may be faster: the compiler where it may use bf16, other runtimes on a CPU, if they are installed."""
+    runtimes = {"onnx": "onnxruntime", "openvino": "openvino"} if device.type == "cpu" else {}
+    return ["compiled"] * bf16_pays(device) + [name for name, package in runtimes.items() if find_spec(package)]
+
+
+def _prepare(names: list[str], model: ViT, preprocess: Preprocess) -> dict[str, Engine]:
+    engines = {}
+    for name in names:
+        try:
+            engines[name] = make_engine(name, model, preprocess)
+        except (MissingExtraError, WorkError):  # no converter, no C++ compiler: the others will do
+            continue
+    return engines
+
+
+def _race(engines: Mapping[str, Engine], pixels: np.ndarray) -> dict[str, float]:
+    """Seconds per batch; all take turns, so that a busy moment of the machine is nobody's misfortune."""
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    for engine in engines.values():
+        engine(pixels)
+    for _ in range(_ROUNDS):
+        for name, engine in engines.items():
+            began = time.perf_counter()
+            engine(pixels)
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def _note(model: ViT, preprocess: Preprocess, batch: int, others: list[str]) -> Path:
+    machine = torch.__version__, dict(torch.cpu.get_capabilities()), torch.get_num_threads()
+    return cache_folder() / "engines" / f"{key(model, 'fastest', preprocess.size, batch, others, machine)}.json"
 
 
 def _macs(model: ViT, preprocess: Preprocess) -> float:

@@ -31,8 +31,8 @@ class Predictor:
     """`Predictor("runs/pets")("cat.jpg")` → the labels, best first. Many images give a list of such answers.
 
     `model` is whatever `load_model` takes, or an export: a folder, or its .onnx or .xml file. `engine` is eager,
-    compiled, openvino, onnx, or auto: chosen by the number of `images` to come, and `chosen` says what and why.
-    Threads may share one.
+    compiled, openvino, onnx, or auto: chosen by the number of `images` to come and by a trial, and `chosen` says what
+    and why. Threads may share one.
     """
 
     def __init__(
@@ -73,9 +73,12 @@ class Predictor:
         self.model = vit = (model if isinstance(model, ViT) else load_model(model, pick_device(device))).eval()
         self.class_names, preprocess = names_and_preprocess(vit, "the model" if given else model)
         self.preprocess = preprocess if size is None else preprocess.replace(size=size)
-        choice = choose(vit, self.preprocess, images) if engine == "auto" else None
-        self.engine = make_engine(choice.name if choice else engine, vit, self.preprocess)
-        self.chosen = f"{self.engine.name}: {choice.why if choice else 'as asked'}"
+        if engine == "auto":
+            choice = choose(vit, self.preprocess, images, self.batch_size())
+            self.engine, why = choice.engine, choice.why
+        else:
+            self.engine, why = make_engine(engine, vit, self.preprocess), "as asked"
+        self.chosen = f"{self.engine.name}: {why}"
 
     def __call__(self, images: Any, top: int = 5) -> list[Prediction] | list[list[Prediction]]:
         """Paths, bytes, Pillow images, arrays or tensors, one or many: see `pictures.as_list`."""

@@ -1,0 +1,56 @@
+"""Eight bits beside thirty-two: images per second of a model in int8 and in float32, in every runtime; all take turns.
+
+    python benchmarks/int8.py MODEL DATA [--batch 8 1] > benchmarks/results/int8.txt
+
+The ranges of int8 come from training images of DATA. What it costs in accuracy is in exports.txt.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from heading import heading
+
+from vitkit.bench.contest import contest
+from vitkit.infer.engines import Exported, make_engine
+from vitkit.infer.export import export
+from vitkit.infer.exported import find_exported
+from vitkit.infer.parity import Tolerance
+from vitkit.weights.folder import load_model
+
+SPEED_ONLY = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("model")
+    p.add_argument("data")
+    p.add_argument("--batch", type=int, nargs="+", default=[8, 1])
+    p.add_argument("--rounds", type=int, default=7)
+    a = p.parse_args()
+    model = load_model(a.model)
+    preprocess = model.info.preprocess
+    engines = {f"{name} float32": make_engine(name, model, preprocess) for name in ("eager", "compiled", "onnx")}
+    engines["openvino float32"] = make_engine("openvino", model, preprocess)
+    with tempfile.TemporaryDirectory() as folder:
+        for to in ("onnx", "openvino"):
+            out = Path(folder) / to
+            export(model, out, to, int8=True, calibrate=a.data, images=32, tolerance=SPEED_ONLY)
+            engines[f"{to} int8"] = Exported(find_exported(out))
+        print(heading("onnxruntime", "openvino", "nncf"))
+        for batch in a.batch:
+            shape = (batch, *preprocess.size, preprocess.channels)
+            pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+            seconds = contest({n: lambda e=e, x=pixels: e(x) for n, e in engines.items()}, a.rounds)
+            middle = {name: float(np.median(times)) for name, times in seconds.items()}
+            best = min(took for name, took in middle.items() if name.endswith("float32"))
+            for name, took in middle.items():
+                print(
+                    f"batch {batch}  {name:18} {batch / took:8.1f} images/s  {best / took:5.2f} × the fastest float32"
+                )
+            print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
