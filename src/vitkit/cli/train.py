@@ -1,3 +1,5 @@
+import os
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -5,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from vitkit.cli.show import console, print_json, print_table
+from vitkit.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from vitkit.train import Recipe, Result
@@ -41,6 +44,8 @@ class Train:
     """Where named data sets lie; $VITKIT_DATA by default."""
     resume: bool = False
     """Go on from the newest whole checkpoint of the run folder."""
+    processes: Annotated[int, arg(metavar="N")] = 1
+    """Train in so many processes of this machine: one per GPU, or per core for a small model. Other ways: torchrun."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
     """Change one setting of the recipe, such as optimizer.lr=1e-3; may be given several times."""
     json: bool = False
@@ -49,9 +54,18 @@ class Train:
     def run(self) -> int:
         from vitkit.report import LiveReport, write_report
         from vitkit.train import train
+        from vitkit.train.launch import launch, launched
 
-        with LiveReport() as live:
-            result = train(self.resolve(), self.out, resume=self.resume, quiet=self.json, on_record=live)
+        recipe = self.resolve()
+        if self.processes > 1 and not launched():
+            return launch([sys.executable, "-m", "vitkit", *sys.argv[1:]], self.processes)
+        try:
+            with LiveReport() as live:
+                result = train(recipe, self.out, resume=self.resume, quiet=self.json, on_record=live)
+        except Interrupted as stopped:
+            if os.environ.get("RANK", "0") != "0":  # the first process says it for all
+                return stopped.exit_code
+            raise
         if not result.is_main:
             return 0
         if not self.json:  # before the report: that takes a while, and who waits has the figures already
@@ -67,7 +81,6 @@ class Train:
 
     def resolve(self) -> "Recipe":
         """The named recipe with the command line's changes."""
-        from vitkit.errors import UsageError
         from vitkit.train import RECIPES, get_recipe
         from vitkit.train.run_folder import read_recipe
 
@@ -75,6 +88,8 @@ class Train:
             raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
         if self.minutes is not None and not self.minutes > 0:
             raise UsageError(f"--minutes {self.minutes:g}: must be above 0")
+        if self.processes < 1:
+            raise UsageError(f"--processes {self.processes}: must be at least 1")
         if self.init is not None and self.model is not None:
             raise UsageError("--model cannot be chosen together with --init: the weights bring their own")
         if self.resume and self.recipe is None and (Path(self.out) / "recipe.json").is_file():
