@@ -25,6 +25,7 @@ def main() -> None:
     p.add_argument("--init", required=True)
     p.add_argument("--minutes", type=float, default=10, help="for fine-tuning, and as many from scratch")
     p.add_argument("--threads", type=int, default=0, help="of the CPU; 0: all")
+    p.add_argument("--processes", type=int, default=1, help="of the fine-tuning and of the training from scratch")
     p.add_argument("--seeds", type=int, default=1, help="of the fine-tuning")
     p.add_argument("--only", nargs="*", default=["knn", "probe", "finetune", "scratch"])
     p.add_argument("--set", nargs="*", default=[], help="changes to the fine-tuning recipe")
@@ -33,19 +34,20 @@ def main() -> None:
     threads = a.threads or os.cpu_count()
     lines = [heading()]
     with tempfile.TemporaryDirectory() as scratch:
-        changes = [word for change in a.set for word in ("--set", change)]
+        changes = [word for change in a.set for word in ("--set", change)] + ["--processes", str(a.processes)]
         tune = ["train", a.data, "--recipe", "finetune", "--init", a.init, "--minutes", f"{a.minutes:g}", *changes]
         ways = {"knn": ["eval", a.init, a.data, "--split", "val", "--knn"]}
         ways["probe"] = ["train", a.data, "--recipe", "probe", "--init", a.init, "--out", f"{scratch}/probe"]
         for seed in range(a.seeds):
             ways[f"finetune, seed {seed}"] = [*tune, "--seed", str(seed), "--out", f"{scratch}/finetune{seed}"]
         ways["scratch"] = ["train", a.data, "--model", "vit_tiny_patch16_224", "--minutes", f"{a.minutes:g}",
-                           "--set", "budget.choose=last", "--out", f"{scratch}/scratch"]  # fmt: skip
+                           "--set", "budget.choose=last", "--processes", str(a.processes), "--out", f"{scratch}/scratch"]  # fmt: skip
         for name, way in ways.items():
             if name.split(",")[0] not in a.only:
                 continue
             cache = f"{scratch}/cache-{name}"  # each way starts cold
-            lines.append(measure(name, way, {"VITKIT_CACHE": cache, "OMP_NUM_THREADS": str(threads)}))
+            each = threads // (a.processes if "--processes" in way else 1)
+            lines.append(measure(name, way, {"VITKIT_CACHE": cache, "OMP_NUM_THREADS": str(each)}))
             print(lines[-1], flush=True)
             Path(a.out).parent.mkdir(parents=True, exist_ok=True)
             Path(a.out).write_text("\n".join(lines) + "\n")

@@ -15,6 +15,7 @@ from vitkit.data.source import CORRUPT_LIMIT, Corrupt, Progress, Split, parallel
 from vitkit.errors import CorruptImageError, DataError, InputError
 from vitkit.evaluate.evaluation import Evaluation, evaluate_predictions
 from vitkit.evaluate.metrics import Interval, Predictions, top_k, top_k_interval
+from vitkit.model.parts import InParts
 
 Size = int | tuple[int, int]  # (height, width)
 
@@ -59,7 +60,7 @@ def predict(
     """The model's logits for every image of a split, in its order, decoded as they are needed. Images that cannot be
     decoded are left out and named in `skipped`; a larger share of them than `corrupt_limit` is an error."""
     reading = Reading(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
-    logits, labels = predict_logits(model, reading.batches(_device(model)))
+    logits, labels = predict_logits(InParts(model), reading.batches(_device(model)))
     names = [split.images.name(i) for i in reading.kept]
     skipped = [f"{name}: {reason}" for name, reason in reading.corrupt.found.items()]
     return Predictions(logits, labels, class_names, names, skipped)
@@ -147,6 +148,7 @@ class Reading:
 
 def _at_size(model: nn.Module, split: Split, preprocess: Preprocess, size: Size, batch_size: int) -> SizeResult:
     device = _device(model)
+    model = InParts(model)
     predict_logits(model, islice(Reading(split, preprocess, batch_size).batches(device), 1))
     start = time.perf_counter()
     logits, labels = predict_logits(model, Reading(split, preprocess, batch_size).batches(device))

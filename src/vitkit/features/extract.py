@@ -15,6 +15,7 @@ from vitkit.errors import DataError, WeightsError
 from vitkit.evaluate import predict_logits
 from vitkit.evaluate.run import Reading
 from vitkit.model import ViT
+from vitkit.model.parts import InParts
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,6 @@ def extract(
     if not len(split):
         raise DataError("no images to extract features of: the split is empty")
     reading = Reading(split, preprocess, batch, progress)
-    values, _ = predict_logits(Pooled(model), reading.batches(model.patch_embed.proj.weight.device))
+    values, _ = predict_logits(InParts(Pooled(model)), reading.batches(model.patch_embed.proj.weight.device))
     skipped = tuple(f"{name}: {reason}" for name, reason in reading.corrupt.found.items())
     return Features(values, np.array(reading.kept, dtype=np.int64), skipped)

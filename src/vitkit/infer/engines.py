@@ -30,6 +30,7 @@ from vitkit.infer.exported import ExportInfo
 from vitkit.infer.graph import WRITERS, quiet
 from vitkit.infer.runtimes import Runtime, load_exported
 from vitkit.model import ViT
+from vitkit.model.parts import InParts
 from vitkit.weights.digest import hash_weights
 
 
@@ -54,7 +55,7 @@ class Exported:
 class Eager:
     def __init__(self, model: ViT, preprocess: Preprocess) -> None:
         self.model, self.preprocess, self.name = model, preprocess, "eager"
-        self.run: Callable[[Tensor], Tensor] = model
+        self.run: Callable[[Tensor], Tensor] = InParts(model)
 
     @torch.inference_mode()
     def __call__(self, pixels: np.ndarray) -> np.ndarray:

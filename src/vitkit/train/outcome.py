@@ -15,6 +15,7 @@ from vitkit.evaluate.run import predict as predict_split
 from vitkit.evaluate.saved import save_predictions
 from vitkit.files import sha256, write_json
 from vitkit.model import ViT, create_model
+from vitkit.model.parts import InParts
 from vitkit.train import checkpoint
 from vitkit.train.setup import Parts, info
 from vitkit.train.sharding import is_sharded
@@ -52,8 +53,9 @@ def predict(parts: Parts, model: ViT, images: View, split: Split, bf16: bool) ->
     mine = [min(n, total - 1) for n in range(world.rank, rounds * world.size, world.size)]
     labels = torch.split(torch.from_numpy(split.labels), BATCH)
     pixels = (preprocess.normalize(batch.to(world.device)) for batch in images.batches(BATCH, mine))
+    answering = model if is_sharded(model) else InParts(model)
     with torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=bf16):
-        logits, _ = predict_logits(model, zip(pixels, (labels[n] for n in mine), strict=True))
+        logits, _ = predict_logits(answering, zip(pixels, (labels[n] for n in mine), strict=True))
     parted = np.split(logits, np.cumsum([len(labels[n]) for n in mine])[:-1])
     every = {n: part for each in world.everyones(dict(zip(mine, parted, strict=True))) for n, part in each.items()}
     names = [split.images.name(i) for i in range(len(split))]

@@ -23,7 +23,7 @@ RECIPES: dict[str, Recipe] = {
         batch=32,
         augment=Augment(crop="resized", scale=(0.3, 1.0), policy="trivial", mixup=0.2),
         optimizer=Optimizer(lr=5e-4, weight_decay=0.05, betas=(0.9, 0.999), layer_decay=0.75, ema=0.99),
-        schedule=Schedule(warmup=0.1, sizes=((0.0, 0.7), (0.75, 1.0))),
+        schedule=Schedule(warmup=0.1, sizes=((0.0, 0.57), (0.6, 0.7), (0.9, 1.0))),
         budget=Budget(minutes=10, choose="last"),
         machine=Machine(precision="fp32"),
     ),
