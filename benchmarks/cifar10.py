@@ -1,6 +1,7 @@
 """Train a CIFAR-10 recipe with several seeds and keep what came out: one line per run, added to the results.
 
     python benchmarks/cifar10.py cifar10_classic --epochs 25 --seeds 0 1 2 --data-dir DATA
+    torchrun --standalone --nproc-per-node 2 benchmarks/cifar10.py cifar10_fast --minutes 25 --data-dir DATA
     python benchmarks/cifar10.py --table
 
 Weights are chosen on validation images that are held out of the training split; the test split is looked at once, at
@@ -10,6 +11,7 @@ the end of each run. A run that was interrupted goes on where it stopped.
 import argparse
 import datetime
 import json
+import os
 import statistics
 import tempfile
 from collections import defaultdict
@@ -37,11 +39,13 @@ def main() -> None:
         print(table())
         return
     for seed in arguments.seeds:
-        keep(run(arguments, seed))
-    print(table())
+        if row := run(arguments, seed):
+            keep(row)
+            print(table())
 
 
-def run(arguments: argparse.Namespace, seed: int) -> dict[str, object]:
+def run(arguments: argparse.Namespace, seed: int) -> dict[str, object] | None:
+    """What came out; nothing in processes that only helped."""
     budget = f"{arguments.minutes:g} min" if arguments.minutes else f"{arguments.epochs:g} epochs"
     changes = [f"seed={seed}", f"data_dir={arguments.data_dir}", *arguments.set]
     changes += [
@@ -50,6 +54,8 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, object]:
     folder = arguments.out / f"{arguments.recipe}-{budget.replace(' ', '-')}-{seed}"
     recipe = get_recipe(arguments.recipe).override(changes)
     result = train(recipe, folder, resume=(folder / "recipe.json").exists())
+    if not result.is_main:
+        return None
     machine = describe_environment()
     return {
         "recipe": arguments.recipe,
@@ -64,6 +70,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, object]:
         "date": datetime.date.today().isoformat(),
         **{key: machine[key] for key in ("vitkit", "packages", "processor", "cores", "gpu")},
         "threads": recipe.machine.threads or machine["threads"],
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
     }
 
 

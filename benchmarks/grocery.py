@@ -34,14 +34,15 @@ def main() -> None:
     threads = a.threads or os.cpu_count()
     lines = [heading()]
     with tempfile.TemporaryDirectory() as scratch:
-        changes = [word for change in a.set for word in ("--set", change)] + ["--processes", str(a.processes)]
-        tune = ["train", a.data, "--recipe", "finetune", "--init", a.init, "--minutes", f"{a.minutes:g}", *changes]
+        budget = ["--minutes", f"{a.minutes:g}", "--processes", str(a.processes)]
+        changes = [word for change in a.set for word in ("--set", change)]
+        tune = ["train", a.data, "--recipe", "finetune", "--init", a.init, *budget, *changes]
         ways = {"knn": ["eval", a.init, a.data, "--split", "val", "--knn"]}
         ways["probe"] = ["train", a.data, "--recipe", "probe", "--init", a.init, "--out", f"{scratch}/probe"]
         for seed in range(a.seeds):
             ways[f"finetune, seed {seed}"] = [*tune, "--seed", str(seed), "--out", f"{scratch}/finetune{seed}"]
-        ways["scratch"] = ["train", a.data, "--model", "vit_tiny_patch16_224", "--minutes", f"{a.minutes:g}",
-                           "--set", "budget.choose=last", "--processes", str(a.processes), "--out", f"{scratch}/scratch"]  # fmt: skip
+        ways["scratch"] = ["train", a.data, "--model", "vit_tiny_patch16_224", *budget,
+                           "--set", "budget.choose=last", "--out", f"{scratch}/scratch"]  # fmt: skip
         for name, way in ways.items():
             if name.split(",")[0] not in a.only:
                 continue
