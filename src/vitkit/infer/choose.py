@@ -1,7 +1,7 @@
 """Which engine for how much work. A little: eager, ready at once. A lot: the fastest one at hand, found by a trial.
 
-No rule would do in the trial's place. In float32 on a CPU without AMX, one image of ViT-B/16 takes ONNX Runtime 0.78 of
-eager's time, eight at once take them all the same, and torch's compiler gains nothing (benchmarks/results/contest.txt).
+No rule would do in the trial's place. In float32 on a CPU without AMX, one image of ViT-B/16 takes ONNX Runtime 0.74 of
+eager's time, eight at once 0.91, and torch's compiler gains nothing (benchmarks/results/contest.txt).
 """
 
 import json
