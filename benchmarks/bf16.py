@@ -33,17 +33,17 @@ def main() -> None:
         images = model.info.preprocess.normalize(pixels)
         pairs.append((model(images), low(images.to(torch.bfloat16)).float()))
     exact, rounded = (torch.cat(side) for side in zip(*pairs, strict=True))
-    same = (exact.argmax(1) == rounded.argmax(1)).sum().item()
-    top2 = exact.topk(2).values
-    close = (exact.argmax(1) != rounded.argmax(1)).nonzero().flatten()
+    differ = exact.argmax(1) != rounded.argmax(1)
+    same = len(exact) - int(differ.sum())
     print(heading())
     print(f"largest difference of a logit {(exact - rounded).abs().max():.3f}, of logits up to {exact.abs().max():.1f}")
     print(f"median difference {(exact - rounded).abs().median():.4f}")
     low_end, high_end = wilson_interval(same, len(exact))
     print(f"same class for {same} of {len(exact)} images: {same / len(exact):.2%} ({low_end:.2%} to {high_end:.2%})")
-    if len(close):
-        gaps = (top2[close, 0] - top2[close, 1]).tolist()
-        print(f"where they differ, the first two logits of float32 are apart by {min(gaps):.3f} to {max(gaps):.3f}")
+    if differ.any():
+        first, second = exact[differ].topk(2).values.T
+        gap = first - second
+        print(f"where they differ, the first two logits of float32 are apart by {gap.min():.3f} to {gap.max():.3f}")
 
 
 if __name__ == "__main__":

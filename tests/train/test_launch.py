@@ -76,4 +76,17 @@ def test_each_process_knows_its_number_and_gets_its_share_of_the_cores(tmp_path:
 def test_a_number_of_processes_that_is_none_is_refused(tmp_path: Path, count: str) -> None:
     done = run(*command(tmp_path / "run", "--processes", count))
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) <= 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_is_wrong_with_the_data_is_said_once(tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "vitkit", "train", "nosuch", "--out", str(tmp_path / "run"), "--processes", "2")
+    assert done.returncode == 2
+    assert done.stderr.startswith("vitkit: unknown data set 'nosuch'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_ended_a_process_other_than_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    script = "import os, time; time.sleep(60) if os.environ['RANK'] == '0' else [][0]"
+    assert launch([sys.executable, "-c", script], 2) == 1
+    assert "IndexError" in capsys.readouterr().err

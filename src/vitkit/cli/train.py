@@ -1,4 +1,3 @@
-import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from vitkit.cli.show import console, print_json, print_table
-from vitkit.errors import Interrupted, UsageError
+from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
     from vitkit.train import Recipe, Result
@@ -59,13 +58,8 @@ class Train:
         recipe = self.resolve()
         if self.processes > 1 and not launched():
             return launch([sys.executable, "-m", "vitkit", *sys.argv[1:]], self.processes)
-        try:
-            with LiveReport() as live:
-                result = train(recipe, self.out, resume=self.resume, quiet=self.json, on_record=live)
-        except Interrupted as stopped:
-            if os.environ.get("RANK", "0") != "0":  # the first process says it for all
-                return stopped.exit_code
-            raise
+        with LiveReport() as live:
+            result = train(recipe, self.out, resume=self.resume, quiet=self.json, on_record=live)
         if not result.is_main:
             return 0
         if not self.json:  # before the report: that takes a while, and who waits has the figures already

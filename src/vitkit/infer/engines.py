@@ -115,7 +115,7 @@ def _compile(model: ViT, preprocess: Preprocess, low: bool, path: Path) -> None:
         with quiet(), torch.no_grad():
             batch = torch.export.Dim("batch", min=1, max=65_535)
             program = torch.export.export(traced, (example,), dynamic_shapes=({0: batch},))
-            # Frozen weights are packed for bf16 tiles; float32 is slower with them (ViT-S/16, AVX2: 1.3 × the time).
+            # Frozen weights are packed for bf16 tiles; float32 was slower with them, on AVX2.
             torch._inductor.aoti_compile_and_package(program, package_path=str(new), inductor_configs={"freezing": low})
     except Exception as error:  # a missing C++ compiler above all, in whatever words the compiler driver has for it
         new.unlink(missing_ok=True)

@@ -1,17 +1,32 @@
-"""One command in several processes of this machine (`vitkit train … --processes 2`). For several machines: torchrun."""
+"""One command in several processes of this machine (`vitkit train … --processes 2`). For several machines: torchrun.
+
+torchrun would do here too, but answers Ctrl-C with a page of its own stack and exit code 1.
+"""
 
 import contextlib
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch.distributed as dist
 
 from vitkit.train.interrupt import SIGNALS
 
-_GRACE_S = 30.0  # for processes that are asked to leave, to save and to do so
+Child = subprocess.Popen[bytes]
+
+_ASK: tuple[tuple[Callable[[Child], None] | None, float], ...] = (  # how to make a process leave, and seconds to wait
+    (None, 5.0),  # it may do so by itself: a signal reached all of them, or it misses the one that died
+    (Child.terminate, 30.0),
+    (Child.kill, 5.0),
+)
+_SAID = (
+    2,
+    *(128 + number for number in SIGNALS),
+)  # exit codes of what all meet alike, and the first says
 
 
 def launched() -> bool:
@@ -23,44 +38,58 @@ def launch(command: Sequence[str], processes: int) -> int:
     """Runs the command once per process, each with its share of the cores; returns the exit code of the first to fail.
 
     The processes find each other through a store of this one. When one of them dies the others cannot go on, and are
-    asked to leave.
+    asked to leave. The first one speaks; of the others only what ended the run, if that was not said.
     """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # public, but not in __all__
     threads = max(1, (os.cpu_count() or 1) // processes)
     shared = {"OMP_NUM_THREADS": str(threads), **os.environ, "WORLD_SIZE": str(processes)}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    children = [
-        subprocess.Popen(command, env={**shared, "RANK": str(i), "LOCAL_RANK": str(i)}, start_new_session=True)
-        for i in range(processes)
-    ]
-    with _signals_to(children):
-        code = _first_failure(children)
-        deadline = time.monotonic() + _GRACE_S
-        for child in children:
-            if code and child.poll() is None:
-                child.terminate()
-        for child in children:
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()) if code else None)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+    with contextlib.ExitStack() as files:
+        words = [None] + [files.enter_context(tempfile.TemporaryFile()) for _ in range(1, processes)]
+        children = [
+            Child(command, env={**shared, "RANK": str(i), "LOCAL_RANK": str(i)}, start_new_session=True, stderr=stderr)
+            for i, stderr in enumerate(words)
+        ]
+        with _signals_to(children):
+            failed = _first_failure(children)
+            for ask, patience in _ASK if failed is not None else ():
+                for child in children:
+                    if ask and child.poll() is None:
+                        ask(child)
+                if _all_gone(children, patience):
+                    break
+        if failed is None:
+            return 0
+        if (stderr := words[failed]) and children[0].returncode not in _SAID:
+            stderr.seek(0)
+            sys.stderr.write(stderr.read().decode(errors="replace"))
+    code = children[failed].returncode
     return 128 - code if code < 0 else code
 
 
-def _first_failure(children: Sequence["subprocess.Popen[bytes]"]) -> int:
-    """Waits until one fails or all are done; 0: all are."""
+def _first_failure(children: Sequence[Child]) -> int | None:
+    """Waits until one fails, and returns its number; None: all are done."""
     while True:
         codes = [child.poll() for child in children]
-        if failed := [code for code in codes if code]:
-            return failed[0]
+        for i, code in enumerate(codes):
+            if code:
+                return i
         if all(code == 0 for code in codes):
-            return 0
+            return None
         time.sleep(0.05)
 
 
+def _all_gone(children: Sequence[Child], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while any(child.poll() is None for child in children):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 @contextlib.contextmanager
-def _signals_to(children: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
+def _signals_to(children: Sequence[Child]) -> Iterator[None]:
     """Each signal reaches each child once: in sessions of their own, the terminal does not tell them as well."""
 
     def pass_on(number: int, _: object) -> None:
