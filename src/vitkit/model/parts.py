@@ -11,7 +11,7 @@ from threading import Barrier
 import torch
 from torch import Tensor, nn
 
-_IMAGES = 4  # in a part, at least: with fewer, products are too thin to be fast
+_IMAGES = 4  # for each core, at least: with fewer, products are too thin to be fast
 
 
 class InParts(nn.Module):
@@ -23,28 +23,27 @@ class InParts(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:
-        cores = torch.get_num_threads()
-        parts = min(cores, len(images) // _IMAGES) if images.device.type == "cpu" else 1
-        if parts < 2 or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+        cores = torch.get_num_threads() if images.device.type == "cpu" else 1
+        if cores == 1 or len(images) < cores * _IMAGES or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return self.model(images)
 
         @torch.inference_mode()
         def one(part: Tensor) -> Tensor:
             return self.model(part)
 
-        return torch.cat(list(_pool(parts, cores).map(one, images.tensor_split(parts))))
+        return torch.cat(list(_pool(cores).map(one, images.tensor_split(cores))))
 
 
 @functools.cache
-def _pool(parts: int, cores: int) -> ThreadPoolExecutor:
-    """Threads with a share of the cores each, kept for the next batch."""
-    pool, all_there = ThreadPoolExecutor(parts, thread_name_prefix="vitkit-part"), Barrier(parts)
+def _pool(cores: int) -> ThreadPoolExecutor:
+    """A thread for each core, that uses no other; kept for the next batch."""
+    pool, all_there = ThreadPoolExecutor(cores, thread_name_prefix="vitkit-part"), Barrier(cores)
 
     def start(_: int) -> None:
-        torch.set_num_threads(max(1, cores // parts))
+        torch.set_num_threads(1)
         torch.get_num_threads()  # a thread takes the number over when it is first asked for, not when it is set
         all_there.wait()
 
-    list(pool.map(start, range(parts)))
+    list(pool.map(start, range(cores)))
     torch.set_num_threads(cores)  # what a thread sets for itself, later threads would inherit
     return pool
