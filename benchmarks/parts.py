@@ -1,38 +1,71 @@
-"""A batch in one piece on all cores, beside the same batch in parts on one core each; all take turns.
+"""A batch in one piece on all cores, beside the same batch in parts on one core each, in answers and in gradients; all
+take turns.
 
 python benchmarks/parts.py [--rounds 9] > benchmarks/results/parts.txt
 """
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from heading import heading
+from torch import Tensor, nn
 
-from vitkit.bench.contest import contest
+from vitkit.bench.contest import Run, contest
 from vitkit.model import create_model
 from vitkit.model.parts import InParts
+from vitkit.train.spread import Spread
 
-SETTINGS = [("vit_nano_patch4_32", 256), ("vit_tiny_patch16_224", 8), ("vit_tiny_patch16_224", 32),
-            ("vit_small_patch16_224", 32), ("vit_base_patch16_224", 8)]  # fmt: skip
+ANSWERS = [("vit_nano_patch4_32", 256), ("vit_tiny_patch16_224", 8), ("vit_tiny_patch16_224", 32),
+           ("vit_small_patch16_224", 32), ("vit_base_patch16_224", 8)]  # fmt: skip
+GRADIENTS = [("vit_nano_patch4_32", 64), ("vit_nano_patch4_32", 256), ("vit_pico_stem8_32", 128),
+             ("vit_micro_patch4_32", 256), ("vit_tiny_patch16_224", 32), ("vit_small_patch16_224", 16)]  # fmt: skip
 
 
-@torch.inference_mode()
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=9)
     a = p.parse_args()
     print(heading())
-    print(f"{'model':24} {'batch':>5}  {'whole':>8}  {'in parts':>8}  images/s   ratio   (of the fastest turns)")
-    for name, batch in SETTINGS:
-        model = create_model(name).eval()
-        images, parted = torch.randn(batch, 3, *model.config.image_size), InParts(model)
-        runs = {"whole": lambda m=model, x=images: m(x), "in parts": lambda m=parted, x=images: m(x)}
-        seconds = contest(runs, a.rounds)
+    table("answers", ANSWERS, answering, a.rounds)
+    table("gradients", GRADIENTS, training, a.rounds)
+
+
+def table(what: str, settings: list[tuple[str, int]], runs: Callable[[str, int], dict[str, Run]], rounds: int) -> None:
+    print(f"\n{what:24} batch     whole  in parts  images/s   ratio   (of the fastest turns)")
+    for name, batch in settings:
+        seconds = contest(runs(name, batch), rounds)
         whole, parts = (float(np.median(times)) for times in seconds.values())
         fastest = min(seconds["whole"]) / min(seconds["in parts"])
         speeds = f"{batch / whole:8.1f}  {batch / parts:8.1f}"
         print(f"{name:24} {batch:5}  {speeds}             {whole / parts:5.2f}   ({fastest:.2f})", flush=True)
+
+
+def answering(name: str, batch: int) -> dict[str, Run]:
+    model = create_model(name).eval()
+    images, parted = torch.randn(batch, 3, *model.config.image_size), InParts(model)
+    return {
+        "whole": torch.inference_mode()(lambda: model(images)),
+        "in parts": torch.inference_mode()(lambda: parted(images)),
+    }
+
+
+def training(name: str, batch: int) -> dict[str, Run]:
+    model = create_model(name).train()
+    images, labels = torch.randn(batch, 3, *model.config.image_size), torch.arange(batch) % 10
+
+    def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+        return F.cross_entropy(module(images[rows]), labels[rows]), torch.zeros(())
+
+    def step(spread: Spread) -> Tensor:
+        model.zero_grad(set_to_none=True)
+        return spread.backward(work, slice(0, batch), 1.0)[0]
+
+    cores = torch.get_num_threads()
+    return {"whole": partial(step, Spread(model, 1)), "in parts": partial(step, Spread(model, cores))}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from vitkit.plan.time import step_time, traffic
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and steers glibc")
-@pytest.mark.parametrize("changes", [{}, {"checkpoint": True}, {"micro_batch": 16}, {"optimizer": "muon"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"checkpoint": True}, {"micro_batch": 16}, {"optimizer": "muon"}, {"cores": 4, "micro_batch": 16}]
+)
 def test_the_peak_of_a_process_is_what_was_predicted(changes: dict) -> None:
     job = Job(get_config("vit_micro_patch4_32"), 64, **changes)
     before, highest, _ = peak(job, steps=2)

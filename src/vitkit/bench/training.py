@@ -15,6 +15,7 @@ from vitkit.errors import UnknownNameError
 from vitkit.infer.engines import bf16_pays
 from vitkit.model import ViTConfig, create_model
 from vitkit.model.summary import summarize
+from vitkit.train.spread import Spread, cores_for
 
 PASSES = 3  # forward once, backward twice: gradients of inputs and of weights
 
@@ -57,10 +58,15 @@ def prepare(name: str, job: Job) -> Run:
     images = torch.randn(job.batch, c.in_channels, *c.image_size)
     labels = torch.arange(job.batch) % c.num_classes
 
-    def step() -> Tensor:
+    def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", torch.bfloat16, enabled=form == "bf16"):
-            loss = F.cross_entropy(model(images).float(), labels)
-        torch.autograd.backward(loss)
+            return F.cross_entropy(module(images[rows]).float(), labels[rows]), torch.zeros(())
+
+    weights = sum(p.numel() for p in model.parameters())
+    spread = Spread(model, cores_for(c, weights) if who == "vitkit" else 1)
+
+    def step() -> Tensor:
+        loss, _ = spread.backward(work, slice(0, job.batch), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         return loss

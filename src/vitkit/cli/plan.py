@@ -123,13 +123,17 @@ class Plan:
 
     def _job(self, config: "ViTConfig") -> "Job":
         from vitkit.plan.job import Job
+        from vitkit.plan.parameters import parameters
+        from vitkit.train.spread import cores_for
 
+        device: Literal["cpu", "cuda"] = "cuda" if self.gpus else "cpu"
         return Job(
             config, self.batch, max(self.gpus, 1),
             shard=self.shard,
             optimizer=self.optimizer,
             precision=self.precision or ("bf16" if self.gpus else "fp32"),
-            device="cuda" if self.gpus else "cpu",
+            device=device,
+            cores=cores_for(config, parameters(config).total, device),
         )  # fmt: skip
 
     def _cluster(self, job: "Job", limit: float) -> "Cluster | None":

@@ -11,7 +11,7 @@ from threading import Barrier
 import torch
 from torch import Tensor, nn
 
-_IMAGES = 4  # for each core, at least: with fewer, products are too thin to be fast
+IMAGES_PER_CORE = 4  # at least: with fewer, products are too thin to be fast
 
 
 class InParts(nn.Module):
@@ -24,18 +24,23 @@ class InParts(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         cores = torch.get_num_threads() if images.device.type == "cpu" else 1
-        if cores == 1 or len(images) < cores * _IMAGES or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+        if (
+            cores == 1
+            or len(images) < cores * IMAGES_PER_CORE
+            or torch.is_grad_enabled()
+            or torch.is_autocast_enabled("cpu")
+        ):
             return self.model(images)
 
         @torch.inference_mode()
         def one(part: Tensor) -> Tensor:
             return self.model(part)
 
-        return torch.cat(list(_pool(cores).map(one, images.tensor_split(cores))))
+        return torch.cat(list(pool(cores).map(one, images.tensor_split(cores))))
 
 
 @functools.cache
-def _pool(cores: int) -> ThreadPoolExecutor:
+def pool(cores: int) -> ThreadPoolExecutor:
     """A thread for each core, that uses no other; kept for the next batch."""
     pool, all_there = ThreadPoolExecutor(cores, thread_name_prefix="vitkit-part"), Barrier(cores)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from vitkit.data import loader
 from vitkit.errors import ConfigError
 from vitkit.model import ViTConfig
+from vitkit.model.parts import IMAGES_PER_CORE
 
 Device = Literal["cpu", "cuda"]
 
@@ -23,11 +24,13 @@ class Job:
     ema: bool = True
     precision: Literal["fp32", "bf16"] = "fp32"
     device: Device = "cpu"
+    cores: int = 1  # that a step may be spread over, each with gradients of its own (train/spread.py)
 
     def __post_init__(self) -> None:
-        if self.batch < 1 or self.ranks < 1 or self.micro_batch < 0:
+        if self.batch < 1 or self.ranks < 1 or self.micro_batch < 0 or self.cores < 1:
             raise ConfigError(
-                f"batch={self.batch}, ranks={self.ranks}, micro_batch={self.micro_batch}: must be positive"
+                f"batch={self.batch}, ranks={self.ranks}, micro_batch={self.micro_batch}, cores={self.cores}: "
+                "must be positive"
             )
         loader.share(self.batch, (0, self.ranks))  # says so where there are more ranks than images
 
@@ -39,6 +42,11 @@ class Job:
     @property
     def at_a_time(self) -> int:
         return min(self.micro_batch or self.share, self.share)
+
+    @property
+    def parts(self) -> int:
+        """Of the images at a time, each on a core of its own."""
+        return self.cores if self.at_a_time >= self.cores * IMAGES_PER_CORE else 1
 
     @property
     def accumulates(self) -> bool:

@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitkit.bench.memory import of_this_process
 from vitkit.model import create_model
+from vitkit.model.parts import pool
 from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
 from vitkit.plan.memory import MALLOC
 from vitkit.plan.time import Rates, flops, traffic
 from vitkit.train import optimizer, recipe
 from vitkit.train.objective import soft_targets, supervised
+from vitkit.train.spread import Spread
 
 CALIBRATION_TOKENS = 1600  # 8 images of ViT's 197: enough to leave the caches
 
@@ -35,15 +37,21 @@ class Step:
         size = (job.share, c.in_channels, *c.image_size)
         self.pixels = torch.randint(0, 256, size, dtype=torch.uint8, generator=draw)
         self.labels = torch.arange(job.share) % c.num_classes
+        self.spread = Spread(self.model, job.cores)
 
     def __call__(self) -> None:
         job = self.job
         images = self.pixels.float().div_(255)
         images = torch.lerp(images, images.flip(0), 0.5)  # mixed, as in training
         targets = soft_targets(self.labels, job.config.num_classes, 0.1)
+
+        def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+            with torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bf16"):
+                return supervised(module, images[rows], targets[rows])
+
         for start in range(0, job.share, job.at_a_time):
-            part = slice(start, start + job.at_a_time)
-            self._gradients(images[part], targets[part])
+            rows = slice(start, min(start + job.at_a_time, job.share))
+            self.spread.backward(work, rows, (rows.stop - rows.start) / job.share)
         optimizer.clip(self.optimizers, 1.0)
         for each in self.optimizers:
             each.step()
@@ -51,11 +59,6 @@ class Step:
             self.average.update(self.model, 0.99)
         for each in self.optimizers:
             each.zero_grad(set_to_none=True)
-
-    def _gradients(self, images: Tensor, targets: Tensor) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.job.precision == "bf16"):
-            loss, _ = supervised(self.model, images, targets)
-        torch.autograd.backward(loss * (len(images) / self.job.share))
 
 
 def peak(job: Job, steps: int = 3, malloc: Mapping[str, str] = MALLOC) -> tuple[int, int, float]:
@@ -71,7 +74,7 @@ def peak(job: Job, steps: int = 3, malloc: Mapping[str, str] = MALLOC) -> tuple[
 
 
 def _peak(job: Job, steps: int) -> tuple[int, int, float]:
-    torch.set_num_threads(1)
+    torch.set_num_threads(job.cores)
     small = job.config.replace(
         depth=1, width=64, heads=1, head_width=64, mlp_width=64, image_size=job.config.patch_size
     )
@@ -95,7 +98,7 @@ def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_
     short = job.replace(config=c.replace(depth=min(c.depth, 2)), batch=images, ranks=1, micro_batch=0, shard="none")
     rows = images * tokens(c)
     a, b = torch.randn(rows, c.width), torch.randn(c.width, c.mlp_width)
-    runs: dict[str, Callable[[], object]] = {"product": lambda: a @ b, "step": Step(short)}
+    runs: dict[str, Callable[[], object]] = {"product": lambda: _product(a, b, short.parts), "step": Step(short)}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds + 1):  # the first one warms up
         for name, run in runs.items():
@@ -106,3 +109,8 @@ def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_
     rate = 2 * rows * c.width * c.mlp_width / product
     rest = max(step - sum(flops(short)) / rate, 0.02 * step)  # a product that was slowed down would leave nothing
     return Rates(rate, sum(traffic(short)) / rest)
+
+
+def _product(a: Tensor, b: Tensor, parts: int) -> object:
+    """As in a step: by all cores together, or by each for itself."""
+    return a @ b if parts == 1 else list(pool(parts).map(lambda rows: rows @ b, a.tensor_split(parts)))

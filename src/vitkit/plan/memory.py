@@ -96,9 +96,12 @@ def _backward(job: Job, p: Parameters) -> int:
     passing = images * _passing(job) + _gathered(job, p)
     head, largest = _part(FLOAT * p.head, cut), FLOAT * p.largest_matrix[0] * p.largest_matrix[1]
     if job.accumulates:  # all gradients are there, and one is made that will be added to its own
-        return inputs + passing + _kept(job, p) + _part(FLOAT * p.total, cut) + largest
-    at_first_block = _kept(job, p) + head + largest
-    at_last_block = images * (a.embed + a.block) + head + (p.depth - 1) * _part(FLOAT * p.block, cut)
+        once_more = (job.parts - 1) * FLOAT * p.total  # those of the other cores, in full at the end
+        at_first_block = _part(FLOAT * p.total, cut) + _kept(job, p) + job.parts * largest
+        return inputs + passing + max(at_first_block, _part(FLOAT * p.total, cut) + once_more + images * a.embed)
+    at_first_block = _kept(job, p) + job.parts * (head + largest)
+    gradients = head + (p.depth - 1) * _part(FLOAT * p.block, cut)
+    at_last_block = images * (a.embed + a.block) + job.parts * gradients
     return inputs + passing + max(at_first_block, at_last_block)
 
 

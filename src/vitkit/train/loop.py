@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitkit.data.draws import uniform
 from vitkit.data.feed import Batch
@@ -30,6 +30,7 @@ from vitkit.train.outcome import Result, finish, predict
 from vitkit.train.recipe import Recipe
 from vitkit.train.run_folder import check_folder, hold, is_ours, open_folder
 from vitkit.train.setup import Parts, build_model, choose_model, open_dataset, open_task, prepare
+from vitkit.train.spread import Spread, cores_for
 from vitkit.train.start import start_from
 from vitkit.train.state import State
 from vitkit.train.teacher import load_teacher
@@ -89,6 +90,8 @@ class Run:
         self.validation_seconds = 0.0
         module = Heads(state.model) if parts.teacher else state.model
         self.module = sharding.replicate(module, state.model, parts.world)
+        weights, world = sum(p.numel() for p in module.parameters()), parts.world
+        self.spread = Spread(self.module, cores_for(state.model.config, weights, world.device.type, world.size))
 
     def tune(self) -> None:
         """Choose once, on the first start; a resumed run keeps what was chosen."""
@@ -102,6 +105,7 @@ class Run:
             self.state.choice = dataclasses.replace(chosen, micro_batch=micro)
         if self.state.choice.compile:
             self.module = sharding.compiled(self.module, self.state.model)
+            self.spread = Spread(self.module, cores=1)  # the compiler is a matter of one thread
         self.parts.log.say(f"{self.parts.task.data.name}: {self._describe()}")
         if clock.step == 0:
             if clock.minutes:
@@ -203,21 +207,21 @@ class Run:
         images, targets, answers = self._mixed(images, targets, batch)
         most = largest_share(self.parts.batch, ranks)
         micro = choice.micro_batch or most
-        for start in range(0, most, micro):
-            rows = slice(start, start + micro) if start < len(images) else slice(0, 1)
-            part, goal = images[rows], targets[rows]
-            weight = len(part) * ranks / self.parts.batch if start < len(images) else 0.0
-            with (
-                sharding.holding(self.module, more=start + micro < most),
-                torch.autocast(device.type, dtype=torch.bfloat16, enabled=choice.bf16),
-            ):
+
+        def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+            part, goal, weights = images[rows], targets[rows], self.parts.class_weights
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=choice.bf16):
                 if self.parts.teacher is None:
-                    loss, hit = supervised(self.module, part, goal, self.parts.class_weights)
-                else:
-                    told = self.parts.teacher.answers(part) if answers is None else answers[rows]
-                    loss, hit = distilled(self.module, part, goal, told, r.distill, self.parts.class_weights)
-                torch.autograd.backward(loss * weight)
-            total, hits = total + loss.detach() * weight, hits + (hit if weight else 0)
+                    return supervised(module, part, goal, weights)
+                told = self.parts.teacher.answers(part) if answers is None else answers[rows]
+                return distilled(module, part, goal, told, r.distill, weights)
+
+        for start in range(0, most, micro):
+            rows = slice(start, min(start + micro, len(images))) if start < len(images) else slice(0, 1)
+            weight = (rows.stop - rows.start) * ranks / self.parts.batch if start < len(images) else 0.0
+            with sharding.holding(self.module, more=start + micro < most):
+                loss, hit = self.spread.backward(work, rows, weight)
+            total, hits = total + loss * weight, hits + (hit if weight else 0)
         both = self.parts.world.sum(torch.stack([total, hits]))
         return both[0] / ranks, both[1]
 

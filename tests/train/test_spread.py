@@ -1,0 +1,146 @@
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests.infer.conftest import small_model
+from vitkit.model import ViT, create_model
+from vitkit.train.objective import Heads, soft_targets, supervised
+from vitkit.train.spread import MOST_GRADIENTS, Spread, cores_for
+
+CORES = 3
+IMAGES = torch.randn(14, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+TARGETS = soft_targets(torch.arange(14) % 5, 5, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def cores() -> object:
+    before = torch.get_num_threads()
+    torch.set_num_threads(CORES)
+    yield
+    torch.set_num_threads(before)
+
+
+def model(**changes: object) -> ViT:
+    return create_model(small_model().config.replace(num_classes=5, **changes), seed=1).train()
+
+
+def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+    return supervised(module, IMAGES[rows], TARGETS[rows])
+
+
+def gradients(module: nn.Module) -> list[Tensor]:
+    return [p.grad.clone() for p in module.parameters()]
+
+
+@pytest.mark.parametrize("changes", [{}, {"position": "rotary"}, {"patch_size": 4, "stem": (8, 8)}], ids=str)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_same_step_to_rounding(changes: dict, checkpointing: bool) -> None:
+    net = model(**changes)
+    net.checkpoint_blocks = checkpointing
+    plain = Spread(net, 1).backward(work, slice(0, 14), 0.7)
+    expected = gradients(net)
+    net.zero_grad()
+    found = Spread(net, CORES).backward(work, slice(0, 14), 0.7)
+    assert_close(found, plain, rtol=1e-5, atol=1e-6)
+    assert_close(gradients(net), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_micro_batches_add_up() -> None:
+    net = model()
+    Spread(net, 1).backward(work, slice(0, 14), 1.0)
+    expected, spread = gradients(net), Spread(net, CORES)
+    net.zero_grad()
+    for rows in (slice(0, 12), slice(12, 14)):  # the second is too small to be spread
+        spread.backward(work, rows, (rows.stop - rows.start) / 14)
+    assert_close(gradients(net), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_always_the_same_bits() -> None:
+    net = model()
+    spread, seen = Spread(net, CORES), []
+    for _ in range(10):
+        net.zero_grad()
+        spread.backward(work, slice(0, 14), 1.0)
+        seen.append(gradients(net))
+    assert all(torch.equal(a, b) for each in seen[1:] for a, b in zip(seen[0], each, strict=True))
+
+
+def test_each_core_has_images_and_a_thread_of_its_own() -> None:
+    asked, all_at_once = [], threading.Barrier(CORES)
+
+    def noting(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+        all_at_once.wait(timeout=60)
+        asked.append((rows.start, rows.stop, torch.get_num_threads(), threading.current_thread().name))
+        return work(module, rows)
+
+    Spread(model(), CORES).backward(noting, slice(0, 14), 1.0)
+    assert sorted(each[:3] for each in asked) == [(0, 4, 1), (4, 9, 1), (9, 14, 1)]
+    assert len({each[3] for each in asked}) == CORES
+    assert torch.get_num_threads() == CORES
+
+
+def test_copies_follow_the_weights() -> None:
+    net = model()
+    spread = Spread(net, CORES)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(3):
+        loss, _ = spread.backward(work, slice(0, 14), 1.0)
+        with torch.no_grad():
+            assert_close(loss, work(net, slice(0, 14))[0], rtol=1e-5, atol=1e-6)
+        losses.append(float(loss))
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[2] < losses[0]
+
+
+def test_frozen_parameters_and_unused_ones_stay_without_gradients() -> None:
+    net = model(distillation=True)
+    net.patch_embed.requires_grad_(False)
+
+    def of_the_labels(heads: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+        return heads(IMAGES[rows])[0].square().mean(), torch.zeros(())
+
+    Spread(Heads(net), CORES).backward(of_the_labels, slice(0, 14), 1.0)
+    with_gradients = {name for name, p in net.named_parameters() if p.grad is not None}
+    assert "head.weight" in with_gradients
+    assert not with_gradients & {"patch_embed.proj.weight", "head_dist.weight"}
+
+
+def test_a_failure_in_one_part_leaves_no_part_at_work() -> None:
+    net, left = model(), []
+
+    def failing(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+        if rows.start == 0:
+            raise RuntimeError("can't allocate memory")
+        loss = work(module, rows)
+        left.append(rows.start)
+        return loss
+
+    spread = Spread(net, CORES)
+    with pytest.raises(RuntimeError, match="can't allocate"):
+        spread.backward(failing, slice(0, 14), 1.0)
+    assert sorted(left) == [4, 9]
+    net.zero_grad()
+    spread.backward(work, slice(0, 14), 1.0)
+    found = gradients(net)
+    net.zero_grad()
+    Spread(net, 1).backward(work, slice(0, 14), 1.0)
+    assert_close(found, gradients(net), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{"dropout": 0.1}, {"attention_dropout": 0.1}, {"drop_path": 0.1}], ids=str)
+def test_what_draws_random_numbers_is_not_spread(changes: dict) -> None:
+    assert cores_for(model().config, 1000) == CORES
+    assert cores_for(model(**changes).config, 1000) == 1
+
+
+def test_large_models_other_devices_and_several_processes_are_not_spread() -> None:
+    config = model().config
+    assert cores_for(config, MOST_GRADIENTS // CORES) == CORES
+    assert cores_for(config, MOST_GRADIENTS // CORES + 1) == 1
+    assert cores_for(config, 1000, device="cuda") == 1
+    assert cores_for(config, 1000, processes=2) == 1
