@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, ours and timm's: what a faster step would have to be faster at.
+"""Where the time of a training step goes, ours and timm's, on one core: what a faster step would have to be faster at.
 
 python benchmarks/step_profile.py [--steps 3] > benchmarks/results/step_profile.txt
 """
@@ -6,6 +6,7 @@ python benchmarks/step_profile.py [--steps 3] > benchmarks/results/step_profile.
 import argparse
 from collections import defaultdict
 
+import torch
 from heading import heading
 from torch.profiler import ProfilerActivity, profile
 
@@ -27,6 +28,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--steps", type=int, default=3)
     a = p.parse_args()
+    torch.set_num_threads(1)  # a profile sees one thread
     print(heading("timm"))
     print(f"{'':34}{'ms a step':>10}" + "".join(f"{kind:>17}" for kind in (*KINDS, "the rest")))
     for name, batch in JOBS.items():

@@ -24,6 +24,12 @@ def first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Python's own, a GPU's (torch's error by its name: torch need not be loaded), or that of torch's CPU allocator."""
+    named = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
+
+
 class VitkitError(Exception):
     """The root of all errors raised on purpose by vitkit."""
 

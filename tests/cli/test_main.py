@@ -251,3 +251,24 @@ def test_a_narrow_terminal_leaves_names_and_numbers_whole(
     assert all(str(10**6 + k) in told for k in range(8))
     assert "…" not in told
     assert told.count("a ") >= 40
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 TB")])
+def test_running_out_of_memory_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(self: object) -> int:
+        raise error
+
+    monkeypatch.setattr("vitkit.cli.models.Models.run", run)
+    assert main(["models"]) == 1
+    assert capsys.readouterr().err.startswith("vitkit: out of memory: use fewer images at a time")
+
+
+def test_another_mistake_in_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: object) -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("vitkit.cli.models.Models.run", run)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["models"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vitkit.cli.place import file_to_write, folder_to_make
+from vitkit.cli.place import file_to_write, folder_to_make, picture_to_write
 from vitkit.errors import UsageError
 
 
@@ -30,3 +30,9 @@ def test_a_place_that_may_not_be_written_to_is_named(tmp_path: Path, monkeypatch
     for look in (file_to_write, folder_to_make):
         with pytest.raises(UsageError, match="may not be written to; choose another --out"):
             look(str(tmp_path / "new"))
+
+
+def test_a_picture_has_an_ending_that_says_its_kind(tmp_path: Path) -> None:
+    assert picture_to_write(str(tmp_path / "a.PNG"), "--plot") == tmp_path / "a.PNG"
+    with pytest.raises(UsageError, match=r"--plot .*a\.txt: expected a name that ends in \.png, \.svg or \.pdf"):
+        picture_to_write(str(tmp_path / "a.txt"), "--plot")

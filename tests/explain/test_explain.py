@@ -110,6 +110,7 @@ def test_a_class_is_explained_by_name_or_number_for_all_or_each():
     images = random_images(model)
     each = explain(model, images, "attribution", target=["dog", 1])
     assert each.labels == ("dog", "bee")
+    assert explain(model, images, "attribution", target="1").labels == ("bee", "bee")  # as a command line has it
     np.testing.assert_allclose(each.maps[1], explain(model, images, "attribution", target="bee").maps[1], rtol=1e-5)
     assert abs(each.maps[0] - explain(model, images, "attribution", target="ant").maps[0]).max() > 1e-4
 

@@ -1,5 +1,6 @@
 """What an export promises: the same numbers in its runtime, everything it needs inside, or nothing at all."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.infer.conftest import NAMES, PREPROCESS, small_model
+from vitkit.cli.main import main
 from vitkit.errors import (
     ConfigError,
     DataError,
@@ -24,6 +27,7 @@ from vitkit.infer.engines import Exported
 from vitkit.infer.export import export
 from vitkit.infer.exported import find_exported
 from vitkit.infer.parity import Parity, Tolerance
+from vitkit.weights.folder import save_model
 
 pytest.importorskip("onnxscript", reason="pip install 'vitkit[export]'")
 
@@ -50,6 +54,23 @@ def graph_of(folder: Path) -> Exported:
     path = find_exported(folder)
     assert path is not None
     return Exported(path)
+
+
+def test_the_column_of_the_class_is_that_of_the_models_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("path", "breed")]
+    for i, image in enumerate(pixels(20)):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+        rows.append((f"{i}.png", NAMES[i % len(NAMES)]))
+    with (tmp_path / "pets.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    model = small_model()
+    recipe = {"data": str(tmp_path / "pets.csv"), "label": "breed", "seed": 0, "val_fraction": 0.3}
+    save_model(model, tmp_path / "model", model.info.replace(recipe=recipe))
+    assert main(["convert", str(tmp_path / "model"), str(tmp_path / "out"), "--to", "onnx", "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"].values()
+    assert file["top1_before"] is not None
 
 
 @pytest.mark.parametrize("fixture", ["onnx_folder", "openvino_folder"])

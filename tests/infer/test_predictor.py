@@ -155,6 +155,9 @@ def test_images_are_found_by_name_folder_and_pattern(picture: Path) -> None:
     (folder / "deeper.png").mkdir()
     other = folder / "deeper.png" / "c.JPG"
     other.write_bytes(b"")
+    for hidden in (folder / "._a.png", folder / ".cache" / "b.png"):  # as macOS and file managers leave them
+        hidden.parent.mkdir(exist_ok=True)
+        hidden.write_bytes(b"")
     assert find_images([str(folder)]) == [picture, other]
     assert find_images([str(folder / "*.png"), str(other)]) == [picture, other]
     assert find_images(["-"]) == [Path("-")]

@@ -46,7 +46,7 @@ def test_sizes_are_those_printed_in_the_papers(name, numbers):
 
 def test_variants_are_found_by_pattern_or_by_a_part_of_the_name():
     assert {v.name for v in find_variants("vit_base_patch*_384")} == {"vit_base_patch32_384", "vit_base_patch16_384"}
-    assert {v.name for v in find_variants("stem4")} == {"vit_pico_stem4_32", "vit_mini_stem4_32"}
+    assert {v.name for v in find_variants("stem4")} == {"vit_pico_stem4_32", "vit_micro_stem4_32", "vit_mini_stem4_32"}
     assert len(find_variants()) == len(VARIANTS)
 
 

@@ -160,3 +160,19 @@ def test_a_damaged_newer_checkpoint_does_not_push_out_the_one_just_written(tmp_p
     write(tmp_path, 60, keep=1)
     _, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 60
+
+
+@pytest.mark.parametrize("shapes", [((4, 2), (3,)), ((4, 3),)], ids=["another shape", "one too many"])
+def test_a_state_of_other_parameters_is_refused(shapes: tuple[tuple[int, ...], ...]) -> None:
+    def adamw(*sides: tuple[int, ...]) -> torch.optim.Optimizer:
+        parameters = [torch.nn.Parameter(torch.ones(side)) for side in sides]
+        for each in parameters:
+            each.grad = torch.ones_like(each)
+        return torch.optim.AdamW(parameters)
+
+    saved = adamw((4, 3), (3,))
+    saved.step()
+    tensors = checkpoint.pack_optimizer(saved, "optimizer.0.")
+    checkpoint.unpack_optimizer(adamw((4, 3), (3,)), "optimizer.0.", tensors)
+    with pytest.raises(WorkError, match="start a new run"):
+        checkpoint.unpack_optimizer(adamw(*shapes), "optimizer.0.", tensors)

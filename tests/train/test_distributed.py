@@ -25,7 +25,8 @@ from .recorded import losses, samples_by_step
 # Muon, the average of the weights, mixed pairs and a batch in parts: all at once, and every step is saved. Of two
 # processes the first has 13 pairs and the second 14: one part more.
 SETTINGS = [
-    "budget.epochs=0.5", "budget.validate_every=0.25", "batch=54", "config.depth=2", "augment.mixup=0.5",
+    "budget.epochs=0.5", "budget.validate_every=0.25", "batch=54", "config.depth=2", "config.stem=(8,)",
+    "augment.mixup=0.5",
     "optimizer.name=muon", "optimizer.lr=5e-4", "optimizer.ema=0.9", "machine.micro_batch=13",
     "machine.precision=fp32", "machine.compile=off", "keep.every_minutes=0", "keep.last=100",
 ]  # fmt: skip

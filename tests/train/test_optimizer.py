@@ -57,6 +57,12 @@ def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else() -> None:
     assert muon == {n for n in found if n.startswith("blocks.") and n.endswith("weight") and "norm" not in n}
 
 
+def test_muon_takes_the_filters_behind_a_stems_first_convolution() -> None:
+    found = groups_of(model(patch_size=4, stem=(6, 8)), Optimizer(name="muon"))
+    muon = {n for n, (kind, _) in found.items() if kind == "Muon" and not n.startswith("blocks.")}
+    assert muon == {"patch_embed.stem.2.weight", "patch_embed.proj.weight"}
+
+
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_few_steps_lower_the_loss(name: str) -> None:
     vit = model()
@@ -119,6 +125,17 @@ def test_muon_is_torchs_muon_but_for_its_rounding(shape: tuple[int, int]) -> Non
         reference.step()
     for a, b, s in zip(ours, theirs, start, strict=True):
         assert (a - b).norm() < 0.03 * (b - s).norm()
+
+
+@pytest.mark.parametrize("shape", [(8, 3, 3, 3), (16, 8, 1, 1)])  # wide, and tall
+def test_muon_takes_filters_for_the_rows_of_a_matrix(shape: tuple[int, ...]) -> None:
+    filters, gradient = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    ours, flat = nn.Parameter(filters.clone()), nn.Parameter(filters.flatten(1).clone())
+    for parameter in (ours, flat):
+        parameter.grad = gradient.view_as(parameter)
+        Muon([{"params": [parameter], "weight_decay": 0.1}], lr=0.05).step()
+    torch.testing.assert_close(ours.flatten(1), flat)
+    assert not torch.equal(ours, filters)
 
 
 def test_an_orthogonalized_matrix_turns_without_stretching() -> None:

@@ -29,7 +29,8 @@ def test_the_classic_model_is_the_tutorials_own_size() -> None:
 
 
 def test_the_fast_model_stays_under_its_limit() -> None:
-    model = create_model(get_recipe("cifar10_fast").model, device="meta")
+    recipe = get_recipe("cifar10_fast")
+    model = create_model(recipe.model, device="meta", **recipe.config)
     assert sum(p.numel() for p in model.parameters()) <= 300_000
 
 

@@ -1,4 +1,8 @@
+import dataclasses
+import gc
 import threading
+import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +10,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tests.infer.conftest import small_model
+from tests.train.small import SMALL, stop_at
+from vitkit.errors import Interrupted
 from vitkit.model import ViT, create_model
+from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.objective import Heads, soft_targets, supervised
 from vitkit.train.spread import MOST_GRADIENTS, Spread, cores_for
 
@@ -132,6 +139,26 @@ def test_a_failure_in_one_part_leaves_no_part_at_work() -> None:
     assert_close(found, gradients(net), rtol=1e-4, atol=1e-6)
 
 
+def test_a_failure_leaves_nothing_of_its_part_in_memory() -> None:
+    """Otherwise a step that ran out of memory would be tried again with less of it."""
+    held = []
+
+    def failing(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+        kept = module(IMAGES[rows]).sum()
+        held.append(weakref.ref(kept))
+        raise RuntimeError("can't allocate memory")
+
+    spread = Spread(model(), CORES)
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError, match="can't allocate"):
+            spread.backward(failing, slice(0, 14), 1.0)
+        assert len(held) == CORES
+        assert all(each() is None for each in held)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("changes", [{"dropout": 0.1}, {"attention_dropout": 0.1}, {"drop_path": 0.1}], ids=str)
 def test_what_draws_random_numbers_is_not_spread(changes: dict) -> None:
     assert cores_for(model().config, 1000) == CORES
@@ -144,3 +171,56 @@ def test_large_models_other_devices_and_several_processes_are_not_spread() -> No
     assert cores_for(config, MOST_GRADIENTS // CORES + 1) == 1
     assert cores_for(config, 1000, device="cuda") == 1
     assert cores_for(config, 1000, processes=2) == 1
+
+
+def recipe(*changes: str) -> Recipe:
+    """Of a run whose steps are spread: nothing in it draws."""
+    short = dataclasses.replace(get_recipe("digits"), config={**SMALL, "drop_path": 0.0})
+    given = ["budget.epochs=0.2", "budget.validate_every=0.1", "augment.mixup=0.2", "machine.threads=2", *changes]
+    return short.override(given)
+
+
+def run(folder: Path, *changes: str, resume: bool = False) -> Result:
+    return train(recipe(*changes), folder, resume=resume, quiet=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("optimizer.name=muon", "config.stem=(8, 8)"),
+        ("machine.precision=bf16",),
+        ("loss.class_weights=balanced", "machine.checkpoint_blocks=true", "machine.micro_batch=12"),
+    ],
+    ids=str,
+)
+def test_a_spread_run_that_was_interrupted_ends_in_the_same_bits_and_near_one_that_is_not_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
+) -> None:
+    cores = []
+    monkeypatch.setattr(loop, "Spread", lambda module, n: (cores.append(n), Spread(module, n))[1])
+    whole = run(tmp_path / "whole", *changes)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3)
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts", *changes)
+    assert run(tmp_path / "parts", *changes, resume=True).weights_sha256 == whole.weights_sha256
+    alone = run(tmp_path / "alone", *changes, "machine.threads=1")
+    assert cores == [2, 2, 2, 1]
+    rounding = 2e-2 if "machine.precision=bf16" in changes else 1e-4
+    assert whole.val["nll"] == pytest.approx(alone.val["nll"], rel=rounding)
+
+
+def test_running_out_of_memory_in_a_part_halves_the_micro_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.supervised
+
+    def hungry(module: nn.Module, images: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        if len(images) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(module, images, *rest)
+
+    expected = run(tmp_path / "small", "machine.micro_batch=8")
+    monkeypatch.setattr(loop, "supervised", hungry)
+    assert run(tmp_path / "run").weights_sha256 == expected.weights_sha256

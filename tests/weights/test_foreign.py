@@ -141,6 +141,8 @@ def test_convert_prints_its_report(bare, tmp_path, capsys):
     assert {d["what"]: d["difference"] for d in report["differences"]}["round trip"] == 0
     assert main(["convert", str(bare), str(tmp_path / "x"), "--to", "tim"]) == 2
     assert "did you mean 'timm'" in capsys.readouterr().err
+    assert main(["convert", str(bare), str(tmp_path / "x"), "--to", "timm", "--int8"]) == 2
+    assert "--int8 is for --to onnx and openvino" in capsys.readouterr().err
 
 
 def test_hub_names_need_the_hub_library_and_a_network_or_the_cache(monkeypatch, tmp_path):

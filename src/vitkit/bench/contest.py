@@ -11,17 +11,15 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Row:
-    """What one contestant reached. `ms` and its percentiles are of one batch."""
+    """What one contestant reached. `ms`, the median, and `p95_ms` are of one batch."""
 
     name: str
     images_per_s: float
     ms: float
-    p50_ms: float
     p95_ms: float
     ratio: float  # images/s, as a multiple of the first contestant's
     peak_share: float  # of the multiply-adds per second that the machine reaches in plain matrix products
     memory_mib: float | None  # the most that a process with nothing else in it held
-    remark: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}
@@ -65,7 +63,6 @@ def rows(
     macs: float,
     peak_macs_per_s: float,
     memory: Mapping[str, float] | None = None,
-    remarks: Mapping[str, str] | None = None,
 ) -> list[Row]:
     first = statistics.median(next(iter(seconds.values())))
     made = []
@@ -76,12 +73,10 @@ def rows(
                 name,
                 images_per_s=images / median,
                 ms=1e3 * median,
-                p50_ms=1e3 * median,
                 p95_ms=1e3 * _percentile(times, 0.95),
                 ratio=first / median,
                 peak_share=images * macs / median / peak_macs_per_s,
                 memory_mib=(memory or {}).get(name),
-                remark=(remarks or {}).get(name, ""),
             )
         )
     return made

@@ -13,7 +13,7 @@ from vitkit.bench.contest import Row, Run, contest, rows
 from vitkit.bench.memory import peaks
 from vitkit.bench.peers import PEERS, Absent, build_peer
 from vitkit.data.preprocess import Preprocess
-from vitkit.errors import MissingExtraError, UnknownNameError
+from vitkit.errors import MissingExtraError, UnknownNameError, WorkError, first_line
 from vitkit.infer.choose import choose
 from vitkit.infer.engines import bf16_pays, make_engine
 from vitkit.model import ViT
@@ -49,8 +49,10 @@ def inference(
     for name in contestants(against):
         try:
             runs[name] = prepare(name, job)
-        except (Absent, MissingExtraError) as error:
-            missing[name] = str(error)
+            runs[name]()  # what is compiled on a first call may fail there
+        except (Absent, MissingExtraError, WorkError, torch._inductor.exc.InductorError) as error:
+            runs.pop(name, None)
+            missing[name] = first_line(error)
     seconds = contest(runs, rounds)
     used = peaks(prepare, list(runs), job) if memory else {}
     macs = summarize(model.config)[0].macs

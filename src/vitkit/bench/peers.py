@@ -63,10 +63,20 @@ PEERS: dict[str, tuple[str, Callable[[ViTConfig], nn.Module]]] = {
 }
 
 
+def _more_than_plain(c: ViTConfig) -> bool:
+    return bool(c.registers or c.layer_scale or c.qk_norm or c.distillation or c.mlp == "swiglu")
+
+
 def build_peer(name: str, config: ViTConfig) -> nn.Module:
     package, build = PEERS[name]
     if config.stem or config.position == "rotary" or config.image_size[0] != config.image_size[1]:
         raise Absent("has no stem, rotary positions or oblong images: compare a plain ViT")
+    if name != "timm" and _more_than_plain(config):
+        raise Absent(
+            "has no registers, LayerScale, SwiGLU, QK-norm or distillation token: compare a plain ViT, or timm"
+        )
+    if name == "torchvision" and config.in_channels != 3:
+        raise Absent("takes images of three channels only")
     try:
         return build(config)
     except NotLive as error:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from tyro.conf import Positional
 
-from vitkit.cli.place import file_to_write
+from vitkit.cli.place import picture_to_write
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.errors import InputError
 
@@ -47,12 +47,12 @@ class Bench:
 
         if self.infer + self.train + bool(self.load) > 1:
             raise InputError("--infer, --train and --load measure different things: give one of them")
-        if self.load:
-            return self._load(self.load)
         if min(self.rounds, *self.batch) < 1:
             raise InputError("--rounds and --batch must be at least 1")
+        if self.load:
+            return self._load(self.load)
         if self.plot:
-            file_to_write(self.plot, "--plot")
+            picture_to_write(self.plot, "--plot")
         names = [name.strip() for name in self.against.split(",") if name.strip()]
         settings = [Setting(b, s) for s in (self.image_size or (0,)) for b in self.batch]
         found = sweep(_model(self.model), settings, names, self.train, self.rounds, not self.no_memory)
@@ -81,7 +81,8 @@ class Bench:
         from vitkit.data.source import open_data
         from vitkit.train.environment import describe_environment
 
-        split = open_data(data, data_dir=self.data_dir).splits["train"]
+        splits = open_data(data, data_dir=self.data_dir).splits
+        split = splits.get("train") or next(iter(splits.values()))
         rows = loading(split, _model(self.model).config, self.batch[0], rounds=self.rounds)
         if self.json:
             shown = [row.to_dict() for row in rows]

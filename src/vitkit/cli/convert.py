@@ -49,19 +49,26 @@ class Convert:
     """onnx, openvino: one file for any image size that the patch divides."""
     with_preprocessing: bool = False
     """onnx, openvino: normalisation and softmax inside: uint8 pixels in, probabilities out."""
-    label: str = "label"
-    """The column of the class, in a CSV or parquet file to calibrate on."""
+    label: Annotated[str | None, arg(metavar="NAME")] = None
+    """onnx, openvino: the column of the class, in a CSV or parquet file to calibrate on. (default: as in training)"""
     data_dir: str | None = None
     """Where named data sets lie; $VITKIT_DATA by default."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.errors import UnknownNameError
+        from vitkit.errors import UnknownNameError, UsageError
 
         if self.to not in TARGETS:
             raise UnknownNameError("target", self.to, TARGETS)
-        return TARGETS[self.to](self)
+        run = TARGETS[self.to]
+        given = [name for name in FOR_RUNTIMES if getattr(self, name)]
+        if given and run is not to_runtime:
+            option = f"--{given[0].replace('_', '-')}"
+            raise UsageError(
+                f"{option} is for --to onnx and openvino: weights in the layout of {self.to} have none of it"
+            )
+        return run(self)
 
     def options(self) -> dict[str, Any]:
         """Those of `load_model`."""
@@ -92,6 +99,8 @@ def to_weights(command: Convert) -> int:
         _show(report)
     return 0
 
+
+FOR_RUNTIMES = ("int8", "calibrate", "sizes", "dynamic_size", "with_preprocessing")
 
 # What each target runs
 TARGETS: Mapping[str, Callable[[Convert], int]] = {

@@ -1,6 +1,6 @@
 """`vitkit convert … --to onnx|openvino`: the targets that are graphs for a runtime, not weights in a layout."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.show import print_json, print_table
 
@@ -11,19 +11,23 @@ if TYPE_CHECKING:
 
 def to_runtime(command: "Convert") -> int:
     from vitkit.infer.export import export
+    from vitkit.train.snapshot import as_folder
     from vitkit.weights.folder import load_model
 
+    sizes = _sizes(command.sizes)
+    opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
+    with as_folder(command.source) as source:
+        model = load_model(source, **command.options())
     done = export(
-        load_model(command.source, **command.options()),
+        model,
         command.out,
         command.to,
         int8=command.int8,
         calibrate=command.calibrate,
-        sizes=_sizes(command.sizes),
+        sizes=sizes,
         dynamic_size=command.dynamic_size,
         with_preprocessing=command.with_preprocessing,
-        label=command.label,
-        data_dir=command.data_dir,
+        **{key: value for key, value in opening.items() if value is not None},
     )
     if command.json:
         print_json(done.to_dict())

@@ -3,6 +3,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from vitkit.cli.model import open_model
 from vitkit.cli.place import file_to_write
 from vitkit.cli.show import console, print_json, tracked
 
@@ -33,13 +34,13 @@ class Embed:
         from vitkit.errors import ConfigError, UnknownNameError
         from vitkit.features import cached_features, preprocess_of
         from vitkit.features.table import Table, writer
-        from vitkit.weights.folder import load_model
+        from vitkit.infer.choose import pick_device
 
         if self.batch < 1:
             raise ConfigError(f"--batch {self.batch}: must be at least 1")
         write = writer(self.out)  # a wrong ending shows before the work, not after it
         file_to_write(self.out)
-        model = load_model(self.model)
+        model = open_model(self.model, device=pick_device("auto"))
         data = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0)
         if self.split and self.split not in data.splits:
             raise UnknownNameError(f"split of {data.name}", self.split, data.splits)

@@ -37,7 +37,7 @@ class Explain:
     query: str | None = None
     """For attention and rollout, whose: class, mean, or a patch as ROW,COL; what the model pools by default."""
     target: Annotated[str | None, tyro.conf.arg(name="class")] = None
-    """For gradient, attribution and occlusion: the class to explain; the predicted one by default."""
+    """For gradient, attribution and occlusion: the class to explain, a name or number; by default the predicted one."""
     size: int | None = None
     """Explain at another image size than the model's."""
     patches: bool = False

@@ -34,7 +34,7 @@ from vitkit.cli.report import Report
 from vitkit.cli.serve import Serve
 from vitkit.cli.summary import Summary
 from vitkit.cli.train import Train
-from vitkit.errors import UnknownNameError, UsageError, VitkitError, WorkError, suggest
+from vitkit.errors import UnknownNameError, UsageError, VitkitError, WorkError, is_out_of_memory, suggest
 
 # Where tyro stops to say what is wrong, and repeats what --help says, of other commands too
 _REPEATS = ("Got errors", "Argument helptext", "For full helptext", "Perhaps you meant", "Available", "vitkit ")
@@ -80,6 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        print("vitkit: out of memory: use fewer images at a time (--batch), smaller ones or fewer", file=sys.stderr)
+        return WorkError.exit_code
     except OSError as error:  # a disk that is full or not ours, met where nobody looked for it
         print(f"vitkit: {error.filename or 'the work failed'}: {error.strerror or error}", file=sys.stderr)
         return WorkError.exit_code

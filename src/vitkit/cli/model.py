@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from vitkit.model import ViT, ViTConfig
 
 
-def open_model(source: str, class_names: str | None = None, preprocess: str | None = None) -> "ViT":
+def open_model(
+    source: str, class_names: str | None = None, preprocess: str | None = None, device: str = "cpu"
+) -> "ViT":
     from vitkit.weights.folder import read_model
 
     model, report = read_model(source, class_names=class_names, preprocess=preprocess)
     for line in report.assumed:
         print(f"vitkit: assumed: {line}", file=sys.stderr)
-    return model
+    return model.to(device)
 
 
 def open_config(model: str) -> "ViTConfig":

@@ -16,6 +16,13 @@ def file_to_write(name: str, option: str = "--out") -> Path:
     return path
 
 
+def picture_to_write(name: str, option: str) -> Path:
+    path = file_to_write(name, option)
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"{option} {name}: expected a name that ends in .png, .svg or .pdf")
+    return path
+
+
 def folder_to_make(name: str, option: str = "--out") -> Path:
     path = Path(name)
     nearest = next(p for p in (path, *path.parents) if p.exists())

@@ -1,10 +1,11 @@
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
 from vitkit.cli.model import open_config
-from vitkit.cli.place import file_to_write
+from vitkit.cli.place import picture_to_write
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.errors import UsageError, WorkError
 
@@ -78,7 +79,7 @@ class Plan:
         from vitkit.plan.whole import plan
 
         if self.plot:
-            file_to_write(self.plot, "--plot")
+            picture_to_write(self.plot, "--plot")
         config, images, limit = *self._data(), self._limit()
         job = self._job(config)
         cluster = self._cluster(job, limit)
@@ -107,6 +108,8 @@ class Plan:
         config, images = open_config(self.model), self.images or 1_281_167
         if self.data:
             data = open_data(self.data, data_dir=self.data_dir)
+            if "train" not in data.splits:
+                raise UsageError(f"--data {self.data} has no images in a train split: there is nothing to train on")
             config, images = config.replace(num_classes=len(data.class_names)), len(data.splits["train"])
         return config.replace(image_size=self.image_size) if self.image_size else config, images
 
@@ -230,7 +233,11 @@ class Plan:
 def _installed() -> float:
     import os
 
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    try:  # a container's share of it
+        return min(machine, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        return machine
 
 
 def _simulated(points: "list[Point]", covered: "list[Coverage]") -> dict[str, Any]:

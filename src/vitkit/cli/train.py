@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from vitkit.cli.show import console, print_json, print_table
-from vitkit.errors import UsageError
+from vitkit.errors import UsageError, VitkitError
 
 if TYPE_CHECKING:
     from vitkit.train import Recipe, Result
@@ -66,10 +66,14 @@ class Train:
             show_result(result)
             console().print(f"model   {self.out}/model", markup=False)
             console(stderr=True).print("writing the report, which measures how far the maps can be trusted")
-        report = write_report(self.out)
+        report = None
+        try:
+            report = write_report(self.out)
+        except (VitkitError, OSError) as error:  # the model is there all the same
+            console(stderr=True).print(f"no report: {error}; `vitkit report {self.out}` tries again", markup=False)
         if self.json:
-            print_json(result.to_dict() | {"report": str(report)})
-        else:
+            print_json(result.to_dict() | {"report": report and str(report)})
+        elif report:
             console().print(f"report  {report}", markup=False)
         return 0
 

@@ -3,7 +3,7 @@
 from vitkit.callable_package import make_callable
 from vitkit.evaluate.compare import Comparison, Mean, compare, mean_interval
 from vitkit.evaluate.evaluation import Evaluation, evaluate_predictions
-from vitkit.evaluate.metrics import Predictions, Temperature, fit_temperature
+from vitkit.evaluate.metrics import Predictions, Temperature, fit_temperature, scaled_by_halves
 from vitkit.evaluate.plots import plot_classes, plot_confusion, plot_reliability
 from vitkit.evaluate.run import SizeResult, evaluate, predict, predict_logits, sweep
 
@@ -24,6 +24,7 @@ __all__ = [
     "plot_reliability",
     "predict",
     "predict_logits",
+    "scaled_by_halves",
     "sweep",
 ]
 

@@ -110,7 +110,7 @@ def explain(
 
 
 def class_indices(model: ViT, target: Target, count: int) -> Tensor:
-    """One class per image, by number; a name is looked up in what the model calls its classes."""
+    """One class per image, by number. A word is looked up in what the model calls its classes; it may be a number."""
     many = [target] * count if isinstance(target, int | str) else list(target)
     if len(many) != count:
         raise InputError(f"{len(many)} classes for {count} images: give one for all, or one for each")
@@ -124,6 +124,8 @@ def class_names(model: ViT) -> Sequence[str]:
 
 def _class_index(model: ViT, wanted: Any) -> int:
     names = list(class_names(model))
+    if isinstance(wanted, str) and wanted.isdecimal() and wanted not in names:
+        wanted = int(wanted)
     if isinstance(wanted, str):
         if wanted not in names:
             raise UnknownNameError("class", wanted, names, f"the model knows {len(names):,}")

@@ -14,7 +14,7 @@ from vitkit.errors import InputError
 
 TEMPERATURE = 0.07  # τ of Wu et al. and of DINO
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200)
-ROWS = 1024  # compared with the whole gallery at a time
+SIMILARITIES = 2**26  # numbers at a time, 256 MiB: so many rows are compared with the whole gallery
 
 
 def knn(gallery: np.ndarray, labels: np.ndarray, queries: np.ndarray, classes: int, k: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def knn(gallery: np.ndarray, labels: np.ndarray, queries: np.ndarray, classes: i
     if not 1 <= k <= len(gallery):
         raise InputError(f"k={k}: there are {len(gallery)} images to choose neighbours from, expected 1 to that many")
     known, targets = _unit(gallery), torch.from_numpy(labels)
-    votes = [_vote(part @ known.T, targets, classes, k) for part in torch.split(_unit(queries), ROWS)]
+    votes = [_vote(part @ known.T, targets, classes, k) for part in torch.split(_unit(queries), _rows(known))]
     return torch.cat(votes).numpy()
 
 
@@ -36,7 +36,7 @@ def choose_k(
     known, targets = _unit(gallery), torch.from_numpy(labels)
     usable = [k for k in candidates if k < len(gallery)] or [1]
     hits = dict.fromkeys(usable, 0)
-    for rows in torch.split(torch.arange(len(known)), ROWS):
+    for rows in torch.split(torch.arange(len(known)), _rows(known)):
         similarity = known[rows] @ known.T
         similarity[torch.arange(len(rows)), rows] = -torch.inf  # itself
         for k in usable:
@@ -50,6 +50,10 @@ def _vote(similarity: Tensor, labels: Tensor, classes: int, k: int) -> Tensor:
     weight = (near / TEMPERATURE).softmax(dim=1)
     share = torch.zeros(len(similarity), classes).scatter_add_(1, labels[who], weight)
     return share.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
+def _rows(gallery: Tensor) -> int:
+    return max(1, min(1024, SIMILARITIES // len(gallery)))
 
 
 def _unit(features: np.ndarray) -> Tensor:

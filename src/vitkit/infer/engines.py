@@ -135,7 +135,7 @@ def exported_engine(to: str) -> Callable[[ViT, Preprocess], Exported]:
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             new = folder / f"new.{os.getpid()}{suffix}"
-            WRITERS[to](model, info, new)
+            WRITERS[to](copy.deepcopy(model).cpu().float(), info, new)  # wherever the model itself is at work
             if to == "openvino":
                 os.replace(new.with_suffix(".bin"), path.with_suffix(".bin"))
             os.replace(new, path)

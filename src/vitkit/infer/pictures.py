@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Picture = str | Path | bytes | np.ndarray | Image.Image
-Pictures = "Picture | Tensor | Sequence[Picture | Tensor]"
 STDIN = "-"
 
 
@@ -84,7 +83,8 @@ def _matches(word: str) -> Iterator[Path]:
     if word == STDIN:
         yield Path(STDIN)
     elif path.is_dir():
-        yield from sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        found = (p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        yield from sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts))
     elif path.exists():
         yield path
     elif matches := sorted(p for p in map(Path, glob.glob(word, recursive=True)) if p.is_file()):

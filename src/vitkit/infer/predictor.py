@@ -122,10 +122,11 @@ class Predictor:
         self.engine(np.zeros((batch, *self.preprocess.size, self.preprocess.channels), dtype=np.uint8))
 
     def batch_size(self) -> int:
-        """Enough pixels at a time to keep a processor busy, few enough to stay in its caches."""
+        """Enough pixels at a time to keep a processor busy, few enough to stay in its caches; images for every core."""
         height, width = self.preprocess.size
         on_gpu = self.model is not None and next(self.model.parameters()).device.type != "cpu"
-        return max(1, min(256, (64 if on_gpu else 8) * 224 * 224 // (height * width)))
+        each = 1 if self.model is None or on_gpu else _images_for_all_cores()
+        return max(each, min(256, (64 if on_gpu else 8) * 224 * 224 // (height * width)))
 
     def _answers(self, pictures: Sequence[Picture], top: int, batch: int | None = None) -> list[list[Prediction]]:
         answers = []
@@ -140,3 +141,11 @@ class Predictor:
             return self.preprocess.array(Path(picture) if isinstance(picture, str) else picture)
         except CorruptImageError as error:
             return error
+
+
+def _images_for_all_cores() -> int:
+    import torch
+
+    from vitkit.model.parts import IMAGES_PER_CORE
+
+    return IMAGES_PER_CORE * torch.get_num_threads() if torch.get_num_threads() > 1 else 1

@@ -16,7 +16,7 @@ IMAGES_PER_CORE = 4  # at least: with fewer, products are too thin to be fast
 
 class InParts(nn.Module):
     """The model, to rounding. Off the CPU, for few images, on one core, and with gradients or under autocast, which are
-    matters of one thread, it is the model itself."""
+    the asking thread's own, it is the model itself."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -42,6 +42,7 @@ class InParts(nn.Module):
 @functools.cache
 def pool(cores: int) -> ThreadPoolExecutor:
     """A thread for each core, that uses no other; kept for the next batch."""
+    before = torch.get_num_threads()
     pool, all_there = ThreadPoolExecutor(cores, thread_name_prefix="vitkit-part"), Barrier(cores)
 
     def start(_: int) -> None:
@@ -50,5 +51,5 @@ def pool(cores: int) -> ThreadPoolExecutor:
         all_there.wait()
 
     list(pool.map(start, range(cores)))
-    torch.set_num_threads(cores)  # what a thread sets for itself, later threads would inherit
+    torch.set_num_threads(before)  # what a thread sets for itself, later threads would inherit
     return pool

@@ -62,6 +62,11 @@ SMALL: dict[str, tuple[dict[str, Any], str]] = {
              position="rotary", pooling="mean", class_token=False),
         "the same with a quarter of the tokens, for a CPU",
     ),
+    "vit_micro_stem4_32": (
+        dict(width=128, depth=4, heads=4, head_width=32, mlp_width=256, patch_size=4, stem=(64, 128), position="rotary",
+             pooling="mean", class_token=False),
+        "between pico and mini, for an hour or two of a CPU",
+    ),
     "vit_mini_stem4_32": (
         dict(width=256, depth=7, heads=4, head_width=64, mlp_width=512, patch_size=4, stem=(32, 64), pooling="mean",
              class_token=False),

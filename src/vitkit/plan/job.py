@@ -46,7 +46,8 @@ class Job:
     @property
     def parts(self) -> int:
         """Of the images at a time, each on a core of its own."""
-        return self.cores if self.at_a_time >= self.cores * IMAGES_PER_CORE else 1
+        alone = self.ranks == 1
+        return self.cores if alone and self.at_a_time >= self.cores * IMAGES_PER_CORE else 1
 
     @property
     def accumulates(self) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitkit.bench.memory import of_this_process
 from vitkit.model import create_model
-from vitkit.model.parts import pool
+from vitkit.model.parts import IMAGES_PER_CORE, pool
 from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
 from vitkit.plan.memory import MALLOC
@@ -94,7 +94,8 @@ def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_
     the machine busy slows both.
     """
     c = job.config
-    images = max(1, min(job.at_a_time, round(CALIBRATION_TOKENS / tokens(c))))
+    some = max(round(CALIBRATION_TOKENS / tokens(c)), job.parts * IMAGES_PER_CORE)
+    images = max(1, min(job.at_a_time, some))
     short = job.replace(config=c.replace(depth=min(c.depth, 2)), batch=images, ranks=1, micro_batch=0, shard="none")
     rows = images * tokens(c)
     a, b = torch.randn(rows, c.width), torch.randn(c.width, c.mlp_width)

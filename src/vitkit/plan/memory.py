@@ -40,7 +40,7 @@ class Memory:
     optimizer: int
     ema: int
     buckets: int  # the gradients once more, as DDP sends them
-    gradients: int
+    gradients: int  # once for each core that a step is spread over
     activations: int
     phases: dict[str, int]
     base: int
@@ -68,7 +68,7 @@ def memory(job: Job, whole_run: bool = True, base: int | None = None) -> Memory:
     return Memory(
         held, optimizer, ema,
         buckets=held if job.ranks > 1 and job.shard == "none" else 0,
-        gradients=held,
+        gradients=job.parts * held,
         activations=_kept(job, p),
         phases=phases,
         base=BASE[job.device] if base is None else base,
@@ -86,7 +86,7 @@ def _part(count: int, cut: int) -> int:
 def _kept(job: Job, p: Parameters) -> int:
     """By the forward, for the backward. Autocast's copies of the weights too; sharded ones go block by block."""
     a = activations(job)
-    copies = job.narrow * p.in_products if job.narrow != FLOAT and job.shard == "none" else 0
+    copies = job.parts * job.narrow * p.in_products if job.narrow != FLOAT and job.shard == "none" else 0
     return job.at_a_time * (a.checkpointed if job.checkpoint else a.whole) + copies
 
 
@@ -94,7 +94,7 @@ def _backward(job: Job, p: Parameters) -> int:
     a, images, cut = activations(job), job.at_a_time, _cut(job)
     inputs = job.share * _pixels(job.config) * (1 + 2 * FLOAT)  # bytes as read, as numbers, and mixed
     passing = images * _passing(job) + _gathered(job, p)
-    head, largest = _part(FLOAT * p.head, cut), FLOAT * p.largest_matrix[0] * p.largest_matrix[1]
+    head, largest = _part(FLOAT * p.head, cut), FLOAT * p.largest_matrix.size
     if job.accumulates:  # all gradients are there, and one is made that will be added to its own
         once_more = (job.parts - 1) * FLOAT * p.total  # those of the other cores, in full at the end
         at_first_block = _part(FLOAT * p.total, cut) + _kept(job, p) + job.parts * largest
@@ -123,9 +123,9 @@ def _update(job: Job, p: Parameters) -> int:
     where they are cut it puts them together one at a time."""
     if job.optimizer == "adamw":
         return 0
-    rows, columns = p.largest_matrix
-    together = p.depth if _cut(job) == 1 else 1
-    return FLOAT * together * (3 * rows * columns + 2 * min(rows, columns) ** 2)
+    together = max(p.matrices, key=lambda m: m.times * m.size) if _cut(job) == 1 else p.largest_matrix
+    count = together.times if _cut(job) == 1 else 1
+    return FLOAT * count * (3 * together.size + 2 * min(together.rows, together.columns) ** 2)
 
 
 def _answer(job: Job) -> int:

@@ -73,12 +73,14 @@ def flops(job: Job) -> tuple[int, int]:
 
 
 def update_flops(job: Job) -> int:
-    """Muon's Newton–Schulz rounds: x xᵀ, its square, and their product with x, of every matrix of the blocks."""
+    """Muon's Newton–Schulz rounds: x xᵀ, its square, and their product with x, of every matrix."""
     if job.optimizer == "adamw":
         return 0
-    p = parameters(job.config)
-    sides = [sorted(shape) for shape in p.matrices]
-    return p.depth * sum(ROUNDS * (4 * short**2 * long + 2 * short**3) for short, long in sides)
+    total = 0
+    for matrix in parameters(job.config).matrices:
+        short, long = sorted((matrix.rows, matrix.columns))
+        total += matrix.times * ROUNDS * (4 * short**2 * long + 2 * short**3)
+    return total
 
 
 def traffic(job: Job) -> tuple[int, int]:

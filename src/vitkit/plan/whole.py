@@ -53,6 +53,7 @@ class Answer:
             "memory": {**parts, "phases": m.phases, "highest": m.highest, "peak": m.peak, "limit": int(self.limit)},
             "batch": self.job.batch,
             "ranks": self.job.ranks,
+            "cores": self.job.cores,
             "micro_batch": self.job.at_a_time,
             "checkpoint_activations": self.job.checkpoint,
             "shard": self.job.shard,

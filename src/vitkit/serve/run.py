@@ -36,10 +36,10 @@ def serve(
     """Until SIGTERM or SIGINT; what was taken is answered before it ends. Port 0 takes a free one."""
     check_exposure(host, token)
     limits = limits or Limits()
-    loaded = models.load(sources, engine)
-    house = House(loaded, limits, find_samples(samples, [m.predictor.preprocess for m in loaded.values()]))
-    app = create_app(house, token, [host, *allow_hosts])
-    with _listen(host, port) as listener:
+    with _listen(host, port) as listener:  # first: a port that is taken shows at once, not when all is loaded
+        loaded = models.load(sources, engine)
+        house = House(loaded, limits, find_samples(samples, [m.predictor.preprocess for m in loaded.values()]))
+        app = create_app(house, token, [host, *allow_hosts])
         config = uvicorn.Config(
             app, http=Connection, ws="none", proxy_headers=False, server_header=False, log_level="error",
             access_log=False, timeout_keep_alive=int(limits.headers), limit_concurrency=limits.connections,

@@ -205,8 +205,11 @@ def pack_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, T
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Mapping[str, Tensor]) -> None:
     state: dict[int, dict[str, Tensor]] = {}
+    shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
     for name, tensor in tensors.items():
         if name.startswith(prefix):
             index, key = name.removeprefix(prefix).split(".", 1)
+            if int(index) >= len(shapes) or (tensor.ndim and tensor.shape != shapes[int(index)]):
+                raise WorkError("the state was saved by a version that updated other parameters: start a new run")
             state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -19,7 +19,7 @@ from vitkit.data.draws import uniform
 from vitkit.data.feed import Batch
 from vitkit.data.loader import largest_share
 from vitkit.data.mix import mix
-from vitkit.errors import Interrupted, WorkError
+from vitkit.errors import Interrupted, WorkError, is_out_of_memory
 from vitkit.evaluate import Predictions, evaluate_predictions
 from vitkit.train import checkpoint, optimizer, schedule, sharding
 from vitkit.train.distributed import join
@@ -186,7 +186,7 @@ class Run:
                 return self._gradients(batch, self.state.choice)
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 micro = self.state.choice.micro_batch or len(batch.labels)
-                if not _is_out_of_memory(error) or micro < 2:
+                if not is_out_of_memory(error) or micro < 2:
                     raise
                 if self.parts.world.size > 1:  # the others would wait for a part that never comes
                     raise WorkError(f"out of memory: start again with machine.micro_batch={micro // 2}") from error
@@ -347,7 +347,3 @@ class Run:
             f"{task.classes} classes; {r.model or r.init} with {millions:.2f} M parameters; "
             f"batch {self.parts.batch}, {how}"
         )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

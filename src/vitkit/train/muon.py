@@ -47,7 +47,8 @@ class Muon(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     shapes.setdefault(parameter.shape, []).append(parameter)
             for shape, parameters in shapes.items():
-                self._update(parameters, group["lr"], group["weight_decay"], max(shape))
+                longer_side = max(shape[0], shape[1:].numel())
+                self._update(parameters, group["lr"], group["weight_decay"], longer_side)
 
     def _update(self, parameters: list[Tensor], lr: float, weight_decay: float, longer_side: int) -> None:
         gradients = [part(p.grad) for p in parameters if p.grad is not None]
@@ -71,8 +72,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
+    """The filters of a convolution are the rows of a matrix."""
     stacked = torch.stack(matrices)
-    return list(orthogonalize(stacked.to(_fast_dtype(stacked.device))).to(stacked.dtype))
+    flat = stacked.flatten(2).to(_fast_dtype(stacked.device))
+    return list(orthogonalize(flat).to(stacked.dtype).view_as(stacked))
 
 
 def _orthogonal_part(mine: Tensor, home: Tensor) -> Tensor:

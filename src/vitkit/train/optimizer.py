@@ -5,14 +5,14 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from vitkit.model import ViT
+from vitkit.model import ViT, ViTConfig
 from vitkit.train import recipe
 from vitkit.train.muon import Muon
 from vitkit.train.sharding import part, whole
 
 
 def build(model: ViT, settings: recipe.Optimizer) -> list[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest.
+    """AdamW for everything, or Muon for the matrices of the blocks and the filters of a stem, and AdamW for the rest.
 
     Every group carries `base_lr`; the schedule sets `lr` from it at each step.
     """
@@ -30,7 +30,7 @@ def _split(model: ViT, s: recipe.Optimizer) -> tuple[list[dict], list[dict]]:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             scale = s.layer_decay ** (model.config.depth + 1 - layer_of(name, model.config.depth))
-            is_muon = s.name == "muon" and parameter.ndim == 2 and name.startswith("blocks.")
+            is_muon = s.name == "muon" and takes_muon(name, parameter, model.config)
             groups.setdefault((is_muon, decays(name, parameter), scale), []).append(parameter)
     made: tuple[list[dict], list[dict]] = ([], [])
     for (is_muon, decay, scale), parameters in groups.items():
@@ -39,6 +39,14 @@ def _split(model: ViT, s: recipe.Optimizer) -> tuple[list[dict], list[dict]]:
             {"params": parameters, "base_lr": lr, "lr": lr, "weight_decay": s.weight_decay if decay else 0.0}
         )
     return made
+
+
+def takes_muon(name: str, parameter: Tensor, config: ViTConfig) -> bool:
+    """The matrices of the blocks; of a stem all filters but the first, which see pixels."""
+    if name.startswith("blocks."):
+        return parameter.ndim == 2
+    filters = name.startswith("patch_embed.") and parameter.ndim == 4
+    return filters and bool(config.stem) and name != "patch_embed.stem.0.weight"
 
 
 def decays(name: str, parameter: Tensor) -> bool:

@@ -13,7 +13,7 @@ from vitkit.model import ViTConfig
 
 @dataclass(frozen=True)
 class Optimizer:
-    name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the blocks, adamw for all else
+    name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of blocks and stem, adamw for all else
     lr: float = 1e-3
     muon_lr: float = 2e-3  # of muon's matrices; scaled so that rates of AdamW's size fit
     weight_decay: float = 0.05  # on matrices only: not on biases, norms, tokens, positions

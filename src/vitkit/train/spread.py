@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from vitkit.model import ViTConfig
 from vitkit.model.parts import IMAGES_PER_CORE, pool
 
-MOST_GRADIENTS = 2**26  # numbers, of all copies together (256 MiB): larger models gain little by it
+MOST_GRADIENTS = 2**26  # numbers, of all cores together (256 MiB): larger models gain little by it
 
 Work = Callable[[nn.Module, slice], tuple[Tensor, Tensor]]  # a module and rows of the batch → their mean loss, hits
 
 
 def cores_for(config: ViTConfig, weights: int, device: str = "cpu", processes: int = 1) -> int:
-    """How many a step may be spread over: those of this process; one where dropout would draw from the one generator
-    in whatever order threads come to it."""
+    """How many a step may be spread over: all of a process that is alone on a CPU. One for a large model, and one where
+    dropout would draw from the one generator in whatever order threads come to it."""
     draws = config.dropout or config.attention_dropout or config.drop_path
     cores = 1 if draws or device != "cpu" or processes > 1 else torch.get_num_threads()
     return cores if cores * weights <= MOST_GRADIENTS else 1
@@ -47,11 +47,16 @@ class Spread:
             pool(len(modules)).submit(_backward, work, module, part, weight * share)
             for module, part, share in zip(modules, parts, shares, strict=True)
         ]
+        losses, hits = [], []
         try:
             wait(jobs)  # all of them, also where one fails: nobody may write gradients when this has returned
-            losses, hits = zip(*(job.result() for job in jobs), strict=True)
+            while jobs:  # one by one: an error that still knew its job would keep all that the job held
+                loss, hit = jobs.pop(0).result()
+                losses.append(loss)
+                hits.append(hit)
             self._collect()
         finally:
+            jobs.clear()
             for each in self.copies:
                 each.zero_grad(set_to_none=True)
         return torch.stack(losses) @ torch.tensor(shares), torch.stack(hits).sum()
@@ -59,8 +64,8 @@ class Spread:
     def _collect(self) -> None:
         for each in self.copies:
             pairs = zip(self.module.parameters(), each.parameters(), strict=True)
-            ours, theirs = zip(*((p.grad, q.grad) for p, q in pairs if q.grad is not None), strict=True)
-            torch._foreach_add_(ours, theirs)
+            found = [(p.grad, q.grad) for p, q in pairs if p.grad is not None and q.grad is not None]
+            torch._foreach_add_([ours for ours, _ in found], [theirs for _, theirs in found])
 
 
 def _backward(work: Work, module: nn.Module, rows: slice, weight: float) -> tuple[Tensor, Tensor]:

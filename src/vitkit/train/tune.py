@@ -27,7 +27,7 @@ def tune(recipe: Recipe, steps: int, trial: Callable[[Choice], None], world: Wor
     """Time a few trials and decide; all processes follow the main one.
 
     Compilation fuses what stands between the matrix products. On a CPU in float32 the products are nearly all of the
-    time and nothing is gained, so `auto` compiles there only in bf16.
+    time and nothing is gained, so `auto` compiles there only in bf16. A compiled step is not spread (`spread.py`).
     """
     machine, trials = recipe.machine, precisions(recipe, world)
     unsure = len(trials) > 1 or (machine.compile == "auto" and not recipe.budget.minutes)

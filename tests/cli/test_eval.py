@@ -1,0 +1,101 @@
+"""`vitkit eval`: which images are judged, and what is looked at before the work."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitkit.cli.main import main
+from vitkit.data.preprocess import Preprocess
+from vitkit.data.source import open_data
+from vitkit.evaluate import Predictions, evaluate_predictions, fit_temperature, scaled_by_halves
+from vitkit.model import create_model
+from vitkit.weights.folder import ModelInfo, save_model
+
+SEEN = Preprocess(size=8, channels=1, crop_fraction=1.0, mean=(0.3,), std=(0.4,))
+NAMES = ("dark", "light")
+
+
+def photographs(folder: Path, seed: int) -> Path:
+    draw = np.random.default_rng(seed)
+    for k, name in enumerate(NAMES):
+        (folder / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = draw.integers(100 * k, 100 * k + 100, (8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return folder
+
+
+def model(folder: Path, learned_from: Path | None) -> str:
+    recipe, data = {}, {}
+    if learned_from:
+        recipe = {"seed": 3, "val_fraction": 0.2, "data": str(learned_from)}
+        data = {"fingerprint": open_data(learned_from, seed=3, val_fraction=0.2).fingerprint}
+    vit = create_model("vit_digits_patch2_8", num_classes=2, seed=0).eval()
+    return str(save_model(vit, folder, ModelInfo(NAMES, SEEN, recipe=recipe, data=data)))
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Path:
+    return photographs(tmp_path / "known", 0)
+
+
+def judged(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, int, str]:
+    assert main(["eval", *words, "--json"]) == 0
+    said = capsys.readouterr()
+    answer = json.loads(said.out)
+    return answer["split"], answer["n"], said.err
+
+
+def test_images_that_the_model_has_not_seen_are_all_judged(
+    tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = photographs(tmp_path / "other", 1)
+    split, n, said = judged(capsys, model(tmp_path / "m", known), str(other))
+    assert (split, n) == ("all", 40)
+    assert "other has no splits, and the model has not learned from it: all of its images are judged" in said
+    split, n, _ = judged(capsys, model(tmp_path / "foreign", None), str(other), "--temperature")
+    assert (split, n) == ("all", 40)
+
+
+def test_of_images_that_it_learned_from_those_set_aside_are_judged_wherever_they_lie(
+    tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = shutil.copytree(known, tmp_path / "elsewhere")
+    for place in (known, copied):
+        split, n, said = judged(capsys, model(tmp_path / "m", known), str(place))
+        assert (split, n) == ("val", 8)
+        assert "8 of the 40 train images were set aside as val" in said
+
+
+def test_images_that_the_other_model_learned_from_are_not_all_judged(
+    tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, theirs = model(tmp_path / "mine", None), model(tmp_path / "theirs", known)
+    assert judged(capsys, mine, str(known), "--against", theirs)[0] == "val"
+
+
+def test_a_split_may_still_be_asked_for(tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert judged(capsys, model(tmp_path / "m", None), str(known), "--split", "val")[:2] == ("val", 4)
+
+
+def test_sizes_that_the_patch_does_not_divide_are_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", model(tmp_path / "m", None), str(tmp_path / "nothing"), "--sizes", "8", "9"]) == 2
+    assert "--sizes 9: must be a multiple of the patch, 2×2 pixels" in capsys.readouterr().err
+
+
+def test_a_temperature_is_judged_by_images_that_had_no_part_in_it() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 3, 400)
+    logits = draw.normal(size=(400, 3)) + 2 * np.eye(3)[labels]
+    p = Predictions(8 * logits, labels, list("abc"))  # far too sure
+    value, scaled = scaled_by_halves(p)
+    assert value == fit_temperature(p).temperature
+    even = Predictions(p.logits[::2], labels[::2], list("abc"))
+    np.testing.assert_allclose(scaled.logits[1::2], p.logits[1::2] / fit_temperature(even).temperature, rtol=1e-6)
+    assert evaluate_predictions(scaled).nll < 0.5 * evaluate_predictions(p).nll
