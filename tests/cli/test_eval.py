@@ -1,5 +1,6 @@
 """`vitkit eval`: which images are judged, and what is looked at before the work."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -87,6 +88,23 @@ def test_sizes_that_the_patch_does_not_divide_are_refused_before_the_work(
 ) -> None:
     assert main(["eval", model(tmp_path / "m", None), str(tmp_path / "nothing"), "--sizes", "8", "9"]) == 2
     assert "--sizes 9: must be a multiple of the patch, 2×2 pixels" in capsys.readouterr().err
+
+
+def test_pictures_numbers_and_every_prediction_are_written(
+    tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "judged"
+    assert main(["eval", model(tmp_path / "m", None), str(known), "--out", str(out), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(map(Path, answer["files"].values())) == set(out.iterdir())
+    for name in ("confusion", "reliability", "classes"):
+        assert Image.open(out / f"{name}.png").width > 300
+    with (out / "predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == answer["n"] == 40
+    assert sum(row["label"] == row["predicted"] for row in rows) == round(answer["top1"] * 40)
+    assert all(Path(row["image"]).is_file() for row in rows)
+    assert json.loads((out / "evaluation.json").read_text())["top1"] == answer["top1"]
 
 
 def test_a_temperature_is_judged_by_images_that_had_no_part_in_it() -> None:

@@ -70,3 +70,13 @@ def test_bad_input_is_one_line_and_exit_code_2_and_nothing_is_written(words, mes
     assert message in said
     assert said.count("\n") == 1
     assert not (place / "out").exists()
+
+
+def test_a_file_that_is_no_image_is_named_and_the_others_are_explained(place, capsys):
+    (place / "bad.png").write_bytes(b"not a picture")
+    assert main(["explain", "model", "0.png", "bad.png", "--out", "out", "--method", "attention", "--json"]) == 1
+    said = capsys.readouterr()
+    assert "left out: bad.png" in said.err
+    assert [image["path"] for image in json.loads(said.out)["images"]] == ["0.png"]
+    assert main(["explain", "model", "bad.png", "--out", "none"]) == 2
+    assert "none of 1 images can be read" in capsys.readouterr().err

@@ -1,17 +1,20 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
 from vitkit.cli.eval_data import ALL, drawn_by, open_judged
 from vitkit.cli.eval_show import show
+from vitkit.cli.eval_write import write
 from vitkit.cli.model import open_model
+from vitkit.cli.place import folder_to_make
 from vitkit.cli.show import console, print_json, tracked
 
 if TYPE_CHECKING:
     from vitkit.data.source import Dataset, Split
-    from vitkit.evaluate import Predictions
+    from vitkit.evaluate import Evaluation, Predictions
     from vitkit.model import ViT
 
 
@@ -38,6 +41,8 @@ class Eval:
     """A JSON file or one name per line, for weights that bring no class names."""
     preprocess: str | None = None
     """A JSON file of preprocessing settings, for weights that bring none."""
+    out: str | None = None
+    """A folder to write pictures (confusion, calibration, classes), the numbers and every prediction into."""
     batch: int = 256
     """Images at a time."""
     label: str = "label"
@@ -52,10 +57,11 @@ class Eval:
         from vitkit.infer.choose import pick_device
         from vitkit.weights.folder import names_and_preprocess
 
+        folder = folder_to_make(self.out) if self.out else None
         device = pick_device("auto")
         model = open_model(self.model, self.class_names, self.preprocess, device)
         if self.knn is not None:
-            return self._nearest(model, self.knn)
+            return self._nearest(model, self.knn, folder)
         names, preprocess = names_and_preprocess(model, self.model)
         self._check_sizes(model)
         other = open_model(self.against, device=device) if self.against else None
@@ -71,11 +77,17 @@ class Eval:
             answer["sizes"] = [asdict(r) for r in sweep(model, split, preprocess, self.sizes, batch_size=self.batch)]
         if self.temperature:
             answer["temperature"] = self._calibrate(found, model, data, name)
-        if self.json:
-            print_json(answer)
-        else:
-            show(evaluation, answer)
+        self._tell(evaluation, answer, folder)
         return 0
+
+    def _tell(self, evaluation: "Evaluation", answer: dict[str, Any], folder: Path | None) -> None:
+        files = write(folder, evaluation, answer) if folder else {}
+        if self.json:
+            print_json(answer | ({"files": files} if files else {}))
+            return
+        show(evaluation, answer)
+        for name, path in files.items():
+            console().print(f"{name}: {path}", markup=False)
 
     def _check_sizes(self, model: "ViT") -> None:
         """Before the work."""
@@ -99,7 +111,7 @@ class Eval:
         measured = evaluate_predictions(scaled)
         return {"value": value, "fitted_on": on, "ece": measured.ece, "nll": measured.nll}
 
-    def _nearest(self, model: "ViT", given: tuple[int, ...]) -> int:
+    def _nearest(self, model: "ViT", given: tuple[int, ...], folder: Path | None) -> int:
         """The classes are those of the data: the model need not know them."""
         from vitkit.data.source import open_data
         from vitkit.errors import UsageError
@@ -127,10 +139,8 @@ class Eval:
         answer = {"model": self.model, "data": self.data, "split": name, "k": found.k, **evaluation.to_dict()}
         if found.left_out is not None:
             answer["left_out_top1"] = found.left_out
-        if self.json:
-            print_json(answer)
-        else:
-            show(evaluation, answer)
+        self._tell(evaluation, answer, folder)
+        if not self.json:
             console().print(f"by the {found.k} nearest of the train split, without training", markup=False)
         return 0
 

@@ -1,3 +1,4 @@
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -67,6 +68,7 @@ class Explain:
         query, folder = parse_query(self.query), folder_to_make(self.out)
         paths = find_images(self.images)
         model = open_model(self.model, self.class_names, self.preprocess)
+        paths, bad = _readable(model, paths)
         with tracked("explaining", quiet=self.json) as progress:
             found = explain(
                 model, paths, self.method or DEFAULT, layer=self.layer, head=self.head, query=query,
@@ -96,7 +98,25 @@ class Explain:
             print_json(answer)
         else:
             _show(answer)
-        return 0
+        return 1 if bad else 0
+
+
+def _readable(model: "ViT", paths: list[Path]) -> tuple[list[Path], int]:
+    """Without those that are no images, which are named; how many these are."""
+    from vitkit.errors import CorruptImageError, DataError
+
+    if model.info is None or model.info.preprocess is None:
+        return paths, 0
+    good = []
+    for path in paths:
+        try:
+            model.info.preprocess.check(path, str(path))
+            good.append(path)
+        except CorruptImageError as error:
+            print(f"vitkit: left out: {error}", file=sys.stderr)
+    if not good:
+        raise DataError(f"none of {len(paths)} images can be read")
+    return good, len(paths) - len(good)
 
 
 def parse_query(word: str | None) -> "Query | None":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vitkit.data.progress import tracked
 from vitkit.errors import UsageError
 from vitkit.evaluate import evaluate_predictions
 from vitkit.files import write_json
@@ -83,7 +84,7 @@ def climb(
     probe = dataclasses.replace(get_recipe("probe"), **given)
     stopped = ""
     if "knn" not in done:
-        keep(_nearest(probe))
+        keep(_nearest(probe, quiet))
     if "probe" not in done:
         keep(_trained("probe", probe, folder, resume, quiet))
     if "finetune" not in done:
@@ -100,12 +101,13 @@ def climb(
     return _write(folder, given, rungs, stopped or "the last rung is reached")
 
 
-def _nearest(recipe: Recipe) -> Rung:
+def _nearest(recipe: Recipe, quiet: bool) -> Rung:
     began, busy, data = time.monotonic(), _processor_seconds(), open_dataset(recipe)
     model = load_model(recipe.init)
     preprocess = suggest_preprocess(data.splits["train"], recipe, model)
-    found = nearest(model, data, "val", preprocess)
-    test = nearest(model, data, "test", preprocess, k=found.k) if "test" in data.splits else None
+    with tracked("features for the nearest neighbours", quiet) as progress:
+        found = nearest(model, data, "val", preprocess, progress=progress)
+        test = nearest(model, data, "test", preprocess, k=found.k, progress=progress) if "test" in data.splits else None
     note = f"k = {found.k}, chosen by leaving one training image out"
     measured = [evaluate_predictions(each.predictions) for each in (found, test) if each]
     val, *rest = [_part(e.to_dict()) for e in measured]
