@@ -16,7 +16,10 @@ COMMANDS = {
         """
     ],
     "ladder": ["vitkit ladder photos --init deit_tiny.safetensors --minutes 10 --out runs/ladder"],
-    "eval": ["vitkit eval runs/digits digits --temperature --out judged", "vitkit eval deit_tiny.safetensors photos --knn"],
+    "eval": [
+        "vitkit eval runs/digits digits --temperature --out judged",
+        "vitkit eval deit_tiny.safetensors photos --knn",
+    ],
     "embed": ["vitkit embed runs/photos photos --out features.npz"],
     "predict": ["vitkit predict runs/photos photos/*/*.png --top 2 --csv answers.csv"],
     "explain": ["vitkit explain runs/photos photos/cat/00.png --out maps --method rollout"],

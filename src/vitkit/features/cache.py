@@ -19,7 +19,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.data.source import Progress, Split, cache_folder
 from vitkit.errors import WorkError
 from vitkit.features.extract import Features, extract
-from vitkit.files import write_atomic
+from vitkit.files import prune, write_atomic
 from vitkit.model import ViT
 from vitkit.weights.digest import hash_weights
 
@@ -40,7 +40,7 @@ def cached_features(
     with contextlib.suppress(OSError, WorkError):  # a cache that cannot be written is not worth an error
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, made)
-        _prune(path.parent, keep=path)
+        prune(path.parent, keep=path, limit=LIMIT)
     return made
 
 
@@ -76,13 +76,3 @@ def _digest(values: np.ndarray, kept: np.ndarray) -> str:
     total = hashlib.sha256(np.ascontiguousarray(values).tobytes())
     total.update(np.ascontiguousarray(kept).tobytes())
     return total.hexdigest()
-
-
-def _prune(folder: Path, keep: Path) -> None:
-    files = sorted((p for p in folder.glob("*.safetensors") if p != keep), key=lambda p: p.stat().st_mtime)
-    total = sum(p.stat().st_size for p in (*files, keep))
-    for path in files:
-        if total <= LIMIT:
-            break
-        total -= path.stat().st_size
-        path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ What an engine has to prepare is kept in the user's cache under a key made of th
 result depends on, so that the second start is quick. All of them may be called from several threads at once.
 """
 
+import contextlib
 import copy
 import hashlib
 import json
@@ -26,12 +27,15 @@ import vitkit
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.source import cache_folder
 from vitkit.errors import InputError, UnknownNameError, WorkError, first_line
+from vitkit.files import prune
 from vitkit.infer.exported import ExportInfo
 from vitkit.infer.graph import WRITERS, quiet
 from vitkit.infer.runtimes import Runtime, load_exported
 from vitkit.model import ViT
 from vitkit.model.parts import InParts
 from vitkit.weights.digest import hash_weights
+
+LIMIT = 8 * 2**30  # bytes of prepared engines that are kept
 
 
 class Engine(Protocol):
@@ -74,6 +78,7 @@ class Compiled(Eager):
         path = compiled_path(model, preprocess)
         if not path.exists():
             _compile(model, preprocess, low, path)
+        _used(path)
         self.run = torch._inductor.aoti_load_package(str(path))
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
@@ -139,9 +144,17 @@ def exported_engine(to: str) -> Callable[[ViT, Preprocess], Exported]:
             if to == "openvino":
                 os.replace(new.with_suffix(".bin"), path.with_suffix(".bin"))
             os.replace(new, path)
+        _used(folder)
         return Exported(path)
 
     return make
+
+
+def _used(made: Path) -> None:
+    """What has not been used for longest makes room."""
+    with contextlib.suppress(OSError):  # a cache that may only be read
+        made.touch()
+        prune(made.parent, keep=made, limit=LIMIT)
 
 
 def export_info(model: ViT, preprocess: Preprocess, takes: str = "images", any_size: bool = False) -> ExportInfo:
