@@ -136,3 +136,11 @@ def test_embed_writes_every_image(weights: str, tmp_path: Path, capsys: pytest.C
     assert set(found["split"]) == {"train", "val", "test"}
     assert main(["embed", weights, "digits", "--out", str(tmp_path / "f.txt")]) == 2
     assert main(["embed", weights, "digits", "--split", "tset", "--out", str(out)]) == 2
+
+
+def test_a_rung_that_has_begun_is_not_gone_on_with_under_other_settings(tmp_path: Path) -> None:
+    recipe = get_recipe("finetune").override(["optimizer.lr=1e-3"])
+    (tmp_path / "finetune").mkdir()
+    (tmp_path / "finetune" / "recipe.json").write_text(json.dumps(recipe.to_dict()))
+    with pytest.raises(UsageError, match="begun with other settings: leave out --set"):
+        ladder._trained("finetune", recipe, tmp_path, True, True, ("optimizer.lr=2e-3",))

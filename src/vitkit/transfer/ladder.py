@@ -97,7 +97,7 @@ def climb(
         else:
             recipe = dataclasses.replace(get_recipe("finetune"), **{**given, "init": str(folder / "probe")})
             recipe = dataclasses.replace(recipe, budget=dataclasses.replace(recipe.budget, minutes=left()))
-            keep(_trained("finetune", recipe.override(changes), folder, resume, quiet))
+            keep(_trained("finetune", recipe.override(changes), folder, resume, quiet, changes))
     return _write(folder, given, rungs, stopped or "the last rung is reached")
 
 
@@ -115,11 +115,13 @@ def _nearest(recipe: Recipe, quiet: bool) -> Rung:
     return Rung("knn", val, rest[0] if rest else None, seconds, cost, note, None)
 
 
-def _trained(name: str, recipe: Recipe, folder: Path, resume: bool, quiet: bool) -> Rung:
+def _trained(name: str, recipe: Recipe, folder: Path, resume: bool, quiet: bool, changes: tuple[str, ...] = ()) -> Rung:
     began, busy = time.monotonic(), _processor_seconds()
     going_on = resume and (folder / name / "recipe.json").is_file()
     if going_on:  # what was left of the minutes is in the recipe it began with
         recipe = Recipe.from_dict(json.loads((folder / name / "recipe.json").read_text()))
+        if recipe.override(changes) != recipe:
+            raise UsageError(f"{folder / name} has begun with other settings: leave out --set, or choose another --out")
     result = train(recipe, folder / name, resume=going_on, quiet=quiet)
     note = f"{result.epochs:.4g} epochs" if result.steps else "frozen features, a linear classifier"
     seconds = result.seconds if going_on else time.monotonic() - began
