@@ -44,7 +44,7 @@ class Train:
     resume: bool = False
     """Go on from the newest whole checkpoint of the run folder."""
     processes: Annotated[int, arg(metavar="N")] = 1
-    """Train in so many processes of this machine: one per GPU, or one per core or two of a CPU."""
+    """Train in so many processes of this machine, such as one per GPU."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
     """Change one setting of the recipe, such as optimizer.lr=1e-3; may be given several times."""
     json: bool = False
