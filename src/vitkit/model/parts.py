@@ -1,7 +1,7 @@
 """A batch in parts, each on cores of its own.
 
 On a CPU this beats all cores working on each product together: there they wait for each other some hundred times per
-forward. Two cores give 1.03 × (ViT-B/16) to 1.8 × (0.12 M at 32 pixels) the images/s (benchmarks/results/parts.txt).
+forward. Two cores give 1.03 × (ViT-B/16) to 1.7 × (0.12 M at 32 pixels) the images/s (benchmarks/results/parts.txt).
 """
 
 import functools

@@ -74,7 +74,7 @@ RECIPES: dict[str, Recipe] = {
         budget=Budget(minutes=25),
     ),
     "cifar10_best": Recipe(
-        promise="CIFAR-10 with 0.62 M parameters and 64 tokens behind two strided convolutions: the best of 90 minutes",
+        promise="CIFAR-10, 0.62 M parameters behind two convolutions: 89.7 % of the test images in 90 min on 2 cores",
         data="cifar10",
         val_fraction=0.02,
         model="vit_micro_stem4_32",

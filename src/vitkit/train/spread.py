@@ -3,7 +3,7 @@
 Where all cores work on each product together they wait for each other at every one, some hundred times per step.
 Here each core takes images of its own through the forward and the backward, on a copy of the model that shares its
 weights, and the gradients are added up in the order of the images: the same step, to rounding, always with the same
-rounding. benchmarks/results/parts.txt has both ways.
+rounding. Two cores give 1.06 × (ViT-S/16) to 1.4 × (32-pixel models) the images/s (benchmarks/results/parts.txt).
 """
 
 import copy
