@@ -20,11 +20,10 @@ def open_judged(spec: str, models: "Sequence[ViT]", split: str | None, **opening
     """
     from vitkit.data.source import open_data
 
-    opened = [open_data(spec, **opening, **drawn_by(model)) for model in models]
-    data = opened[0]
+    data = open_data(spec, **opening, **drawn_by(models[0]))
     if split or "test" in data.splits:
         return data
-    if data.made_val and not any(_learned_from(m, spec, d) for m, d in zip(models, opened, strict=True)):
+    if data.made_val and not any(_learned_from(model, spec, opening) for model in models):
         data = open_data(spec, **opening, val_fraction=0.0)
         note = f"{data.name} has no splits, and the model has not learned from it: all of its images are judged"
         data = replace(data, splits={ALL: data.splits["train"]}, notes=(note,))
@@ -34,17 +33,17 @@ def open_judged(spec: str, models: "Sequence[ViT]", split: str | None, **opening
 
 
 def drawn_by(model: "ViT") -> dict[str, Any]:
-    """What decides which images are set aside for validation, where a data set does not say so itself."""
-    recipe = model.info.recipe if model.info else None
-    return {key: recipe[key] for key in ("seed", "val_fraction")} if recipe else {}
+    return model.info.drawn_by if model.info else {}
 
 
-def _learned_from(model: "ViT", spec: str, data: "Dataset") -> bool:
+def _learned_from(model: "ViT", spec: str, opening: dict[str, Any]) -> bool:
     """The same place, or the same images elsewhere."""
+    from vitkit.data.source import open_data
+
     if model.info is None:
         return False
-    place = (model.info.recipe or {}).get("data")
+    place = model.info.recipe.get("data")
     if place and (place == spec or Path(place).expanduser().resolve() == Path(spec).expanduser().resolve()):
         return True
-    known = (model.info.data or {}).get("fingerprint")
-    return known is not None and known == data.fingerprint
+    known = model.info.data.get("fingerprint")
+    return known is not None and known == open_data(spec, **opening, **drawn_by(model)).fingerprint

@@ -3,12 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.eval_data import ALL
-from vitkit.cli.show import console, print_table
+from vitkit.cli.show import MANY, console, print_table
 
 if TYPE_CHECKING:
     from vitkit.evaluate import Evaluation
-
-_MANY = 60  # classes in one table
 
 
 def show(evaluation: "Evaluation", answer: dict[str, Any]) -> None:
@@ -61,12 +59,12 @@ def show(evaluation: "Evaluation", answer: dict[str, Any]) -> None:
 
 def _show_classes(e: "Evaluation") -> None:
     weakest = sorted(e.per_class, key=lambda s: (s.f1 is None, s.f1))
-    more = f" ({_MANY} of {len(weakest):,}; --json has all)" if len(weakest) > _MANY else ""
+    more = f" ({MANY} of {len(weakest):,}; --json has all)" if len(weakest) > MANY else ""
     print_table(
         f"Per class, weakest first{more}",
         ["class", "precision", "recall", "F1", "images"],
         [
             [s.label, *("" if v is None else f"{v:.2%}" for v in (s.precision, s.recall, s.f1)), s.support]
-            for s in weakest[:_MANY]
+            for s in weakest[:MANY]
         ],
     )

@@ -5,6 +5,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitkit.cli.place import write_figure
+
 if TYPE_CHECKING:
     from vitkit.evaluate import Evaluation
 
@@ -15,14 +17,14 @@ def write(folder: Path, evaluation: "Evaluation", answer: dict[str, Any]) -> dic
     from vitkit.files import write_atomic, write_json
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, plot in (("confusion", plot_confusion), ("reliability", plot_reliability), ("classes", plot_classes)):
-        picture = io.BytesIO()
-        plot(evaluation).savefig(picture, format="png", dpi=130, facecolor="white")
-        write_atomic(folder / f"{name}.png", picture.getvalue())
-    write_atomic(folder / "predictions.csv", _table(evaluation).encode())
-    write_json(folder / "evaluation.json", answer)
-    names = ("confusion.png", "reliability.png", "classes.png", "predictions.csv", "evaluation.json")
-    return {Path(name).stem: str(folder / name) for name in names}
+    plots = {"confusion": plot_confusion, "reliability": plot_reliability, "classes": plot_classes}
+    files = {name: folder / f"{name}.png" for name in plots}
+    for name, plot in plots.items():
+        write_figure(files[name], plot(evaluation))
+    files |= {"predictions": folder / "predictions.csv", "evaluation": folder / "evaluation.json"}
+    write_atomic(files["predictions"], _table(evaluation).encode())
+    write_json(files["evaluation"], answer)
+    return {name: str(path) for name, path in files.items()}
 
 
 def _table(evaluation: "Evaluation") -> str:

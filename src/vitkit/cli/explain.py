@@ -7,7 +7,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
-from vitkit.cli.place import folder_to_make
+from vitkit.cli.place import folder_to_make, write_figure
 from vitkit.cli.show import console, print_json, print_table, tracked
 
 if TYPE_CHECKING:
@@ -174,9 +174,7 @@ def _write(folder: Path, figures: "dict[str, Figure]", numbers: dict[str, Any], 
         raise WorkError(f"cannot make {folder}: {error.strerror}; choose another --out") from error
     files = {name: folder / f"{name}.{kind}" for name in figures} | {"numbers": folder / "explanation.npz"}
     for name, figure in figures.items():
-        content = io.BytesIO()
-        figure.savefig(content, format=kind, dpi=130, facecolor="white")
-        write_atomic(files[name], content.getvalue())
+        write_figure(files[name], figure)
     content = io.BytesIO()
     np.savez_compressed(content, **numbers)
     write_atomic(files["numbers"], content.getvalue())

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from tyro.conf import Positional
 
-from vitkit.cli.show import console, print_json, print_table, tracked
+from vitkit.cli.show import MANY, console, print_json, print_table, tracked
 
 if TYPE_CHECKING:
     from vitkit.data.inspect import Copies, Inspection
 
 SHOWN = 10  # of a list: --json has all
-MANY = 60  # classes in one table
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,15 @@
 """Where a command is to write: looked at before the work, so that no minutes go into an answer without a place."""
 
+import io
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vitkit.errors import UsageError
+from vitkit.files import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def file_to_write(name: str, option: str = "--out") -> Path:
@@ -21,6 +27,13 @@ def picture_to_write(name: str, option: str) -> Path:
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"{option} {name}: expected a name that ends in .png, .svg or .pdf")
     return path
+
+
+def write_figure(path: Path, figure: "Figure") -> None:
+    """Whole or not at all; of the kind that the ending says."""
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], dpi=130, facecolor="white")
+    write_atomic(path, content.getvalue())
 
 
 def folder_to_make(name: str, option: str = "--out") -> Path:

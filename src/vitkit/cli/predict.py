@@ -84,7 +84,7 @@ class Predict:
 
         if find_exported(self.model, self.size) is not None:
             return self.model
-        return open_model(self.model, self.class_names, self.preprocess).to(pick_device("auto"))
+        return open_model(self.model, self.class_names, self.preprocess, pick_device("auto"))
 
     @contextmanager
     def _writer(self, paths: Sequence[Path], predictor: "Predictor") -> Iterator[Write]:

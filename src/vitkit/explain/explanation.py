@@ -124,13 +124,11 @@ def class_names(model: ViT) -> Sequence[str]:
 
 def _class_index(model: ViT, wanted: Any) -> int:
     names = list(class_names(model))
-    if isinstance(wanted, str) and wanted.isdecimal() and wanted not in names:
-        wanted = int(wanted)
-    if isinstance(wanted, str):
-        if wanted not in names:
-            raise UnknownNameError("class", wanted, names, f"the model knows {len(names):,}")
+    if wanted in names:
         return names.index(wanted)
-    if not 0 <= wanted < len(names):
+    if isinstance(wanted, str) and not wanted.isdecimal():
+        raise UnknownNameError("class", wanted, names, f"the model knows {len(names):,}")
+    if not 0 <= int(wanted) < len(names):
         raise InputError(f"class {wanted} is out of range: there are {len(names)}, 0…{len(names) - 1}")
     return int(wanted)
 

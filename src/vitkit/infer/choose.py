@@ -22,7 +22,8 @@ from vitkit.files import write_json
 from vitkit.infer.engines import Engine, bf16_pays, key, make_engine
 from vitkit.model import ViT
 
-_MACS_PER_S = {"cpu": 2e10, "cuda": 2e12}  # multiply-adds, eager, in float32: a plain processor, a modest GPU (a guess)
+_MACS_PER_S = 2e10  # multiply-adds of a plain processor, eager, in float32
+_MACS_PER_S_GPU = 2e12  # of a modest GPU: a guess, none was measured
 _PREPARE_S = 60.0  # to compile, or to convert for a runtime; about
 _LOAD_S = 1.0
 _SAVED = 0.1  # of the eager time, in float32
@@ -49,12 +50,8 @@ def choose(model: ViT, preprocess: Preprocess, images: int | None, batch: int) -
         return Choice(eager, "ready at once; name another engine for a long job")
     device = model.patch_embed.proj.weight.device
     others = _rivals(device)
-    saved = (
-        (_SAVED_BF16 if bf16_pays(device) else _SAVED)
-        * images
-        * _macs(model, preprocess)
-        / _MACS_PER_S.get(device.type, 2e10)
-    )
+    pace = _MACS_PER_S if device.type == "cpu" else _MACS_PER_S_GPU
+    saved = (_SAVED_BF16 if bf16_pays(device) else _SAVED) * images * _macs(model, preprocess) / pace
     few = Choice(eager, f"{images:,} image{'s' * (images != 1)}, ready at once")
     if not others or images == 1 or saved < _LOAD_S:
         return few

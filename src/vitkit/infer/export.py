@@ -128,9 +128,8 @@ def _check(out: Path, to: str, int8: bool, sizes: Sequence[Size], dynamic_size: 
 def _check_set(
     vit: ViT, preprocess: Any, names: Sequence[str], calibrate: str | Path | None, int8: bool, opening: dict[str, Any]
 ) -> CheckSet:
-    made = {key: vit.info.recipe[key] for key in ("seed", "val_fraction") if key in vit.info.recipe}
     if calibrate is not None:
-        return from_data(calibrate, preprocess, names, **{**made, **opening})
+        return from_data(calibrate, preprocess, names, **{**vit.info.drawn_by, **opening})
     if own := own_data(vit.info.recipe):
         return from_data(own.pop("data"), preprocess, names, **{**own, **opening})
     if int8:

@@ -45,9 +45,8 @@ class Job:
 
     @property
     def parts(self) -> int:
-        """Of the images at a time, each on a core of its own."""
-        alone = self.ranks == 1
-        return self.cores if alone and self.at_a_time >= self.cores * IMAGES_PER_CORE else 1
+        """Of the images at a time, each on a core of its own; several ranks have one each."""
+        return self.cores if self.ranks == 1 and self.at_a_time >= self.cores * IMAGES_PER_CORE else 1
 
     @property
     def accumulates(self) -> bool:

@@ -96,9 +96,9 @@ def _backward(job: Job, p: Parameters) -> int:
     passing = images * _passing(job) + _gathered(job, p)
     head, largest = _part(FLOAT * p.head, cut), FLOAT * p.largest_matrix.size
     if job.accumulates:  # all gradients are there, and one is made that will be added to its own
-        once_more = (job.parts - 1) * FLOAT * p.total  # those of the other cores, in full at the end
-        at_first_block = _part(FLOAT * p.total, cut) + _kept(job, p) + job.parts * largest
-        return inputs + passing + max(at_first_block, _part(FLOAT * p.total, cut) + once_more + images * a.embed)
+        others = (job.parts - 1) * FLOAT * p.total  # of the other cores: all of theirs are there at the end
+        highest = max(_kept(job, p) + job.parts * largest, others + images * a.embed)
+        return inputs + passing + _part(FLOAT * p.total, cut) + highest
     at_first_block = _kept(job, p) + job.parts * (head + largest)
     gradients = head + (p.depth - 1) * _part(FLOAT * p.block, cut)
     at_last_block = images * (a.embed + a.block) + job.parts * gradients
@@ -123,9 +123,9 @@ def _update(job: Job, p: Parameters) -> int:
     where they are cut it puts them together one at a time."""
     if job.optimizer == "adamw":
         return 0
-    together = max(p.matrices, key=lambda m: m.times * m.size) if _cut(job) == 1 else p.largest_matrix
-    count = together.times if _cut(job) == 1 else 1
-    return FLOAT * count * (3 * together.size + 2 * min(together.rows, together.columns) ** 2)
+    return FLOAT * max(
+        (m.times if _cut(job) == 1 else 1) * (3 * m.size + 2 * min(m.rows, m.columns) ** 2) for m in p.matrices
+    )
 
 
 def _answer(job: Job) -> int:

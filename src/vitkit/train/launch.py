@@ -23,10 +23,7 @@ _ASK: tuple[tuple[Callable[[Child], None] | None, float], ...] = (  # how to mak
     (Child.terminate, 30.0),
     (Child.kill, 5.0),
 )
-_SAID = (
-    2,
-    *(128 + number for number in SIGNALS),
-)  # exit codes of what all meet alike, and the first says
+_SAID = (2, *(128 + number for number in SIGNALS))  # exit codes of what all meet alike, and the first says
 
 
 def launched() -> bool:

@@ -22,6 +22,11 @@ class ModelInfo:
     license: str = ""
     origin: Mapping[str, Any] = field(default_factory=dict)  # of weights that came from elsewhere: LoadReport.origin()
 
+    @property
+    def drawn_by(self) -> dict[str, Any]:
+        """What decided which images were set aside for validation, where the data did not say so: for `open_data`."""
+        return {key: self.recipe[key] for key in ("seed", "val_fraction") if key in self.recipe}
+
     def replace(self, **changes: Any) -> "ModelInfo":
         return dataclasses.replace(self, **changes)
 
