@@ -195,7 +195,8 @@ def test_distillation_recomputed_blocks_and_blocks_compiled_one_by_one_agree(fol
         for n in (1, 2)
     )  # fmt: skip
     assert cut["val"]["nll"] == pytest.approx(whole["val"]["nll"], rel=ROUNDING)
-    assert whole["val"]["nll"] != pytest.approx(alone["val"]["nll"], rel=1e-3), "the teacher had a say"
+    taught, untaught = (losses(folder / f"{name}-samples")[0] for name in ("taught-1", "alone"))
+    assert taught < 0.7 * untaught, "half of the loss is the teacher's, who knows as little and is soon agreed with"
 
 
 @pytest.mark.slow
