@@ -191,7 +191,7 @@ def test_a_report_can_be_written_again(trained: Path, tmp_path: Path) -> None:
 
 
 def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
-    done = vitkit("demo", "--json", cwd=tmp_path)
+    done = vitkit("demo", "--json", "--epochs", "12", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["test"]["n"] == 359

@@ -2,17 +2,19 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vitkit.train import loop
+from vitkit.errors import Interrupted
+from vitkit.train import Recipe, Result, loop, train
 
 SMALL: dict[str, Any] = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, patch_size=4, drop_path=0.1)
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIGINT) -> None:
-    """The signal arrives while a step is being computed."""
+def train_until(step: int, recipe: Recipe, folder: Path, number: int = signal.SIGINT) -> None:
+    """The signal arrives while that step is being computed."""
     original = loop.Run.update
 
     def update(self: loop.Run, batch: object) -> object:
@@ -20,4 +22,17 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIG
             os.kill(os.getpid(), number)
         return original(self, batch)
 
-    monkeypatch.setattr(loop.Run, "update", update)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Run, "update", update)
+        with pytest.raises(Interrupted, match="--resume") as caught:
+            train(recipe, folder, quiet=True)
+    assert caught.value.exit_code == 128 + number
+
+
+def whole_and_resumed(
+    recipe: Recipe, folder: Path, stopped_at: int = 3, number: int = signal.SIGINT
+) -> tuple[Result, Result]:
+    """What comes of a run that nothing disturbs, and of one that is stopped and gone on with."""
+    whole = train(recipe, folder / "whole", quiet=True)
+    train_until(stopped_at, recipe, folder / "parts", number)
+    return whole, train(recipe, folder / "parts", resume=True, quiet=True)

@@ -90,7 +90,7 @@ def test_two_processes_with_half_of_the_model_each_agree_with_one(folder: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("processes", "shard"), [(3, "full"), (4, "none"), (4, "full")])
+@pytest.mark.parametrize(("processes", "shard"), [(3, "full"), (4, "none")])
 def test_more_processes_agree_too_also_where_the_batch_cannot_be_shared_evenly(
     folder: Path, alone: dict, processes: int, shard: str
 ) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.train.small import SMALL, stop_at
+from tests.train.small import SMALL, whole_and_resumed
 from vitkit.data.source import Arrays, Dataset, Split
-from vitkit.errors import ConfigError, Interrupted, UsageError, WorkError
+from vitkit.errors import ConfigError, UsageError, WorkError
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.log import Journal
 from vitkit.train.setup import batch_size, choose_model
@@ -51,15 +51,10 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(tmp_path: P
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_was_interrupted_and_resumed_ends_in_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], number: int
+    tmp_path: Path, changes: tuple[str, ...], number: int
 ) -> None:
-    whole = run(tmp_path / "whole", *changes)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3, number)
-        with pytest.raises(Interrupted, match="--resume") as caught:
-            run(tmp_path / "parts", *changes)
-    assert caught.value.exit_code == 128 + number
-    assert run(tmp_path / "parts", *changes, resume=True).weights_sha256 == whole.weights_sha256
+    whole, resumed = whole_and_resumed(recipe(*changes), tmp_path, number=number)
+    assert resumed.weights_sha256 == whole.weights_sha256
 
 
 def test_a_run_that_was_killed_before_its_first_step_ends_in_the_same_bits(
@@ -82,14 +77,9 @@ def test_a_run_that_was_killed_before_its_first_step_ends_in_the_same_bits(
     assert run(tmp_path / "parts", *automatic, resume=True).weights_sha256 == whole.weights_sha256
 
 
-def test_progressive_sizes_are_the_same_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    growing = ("schedule.sizes=((0.0, 4), (0.5, 8))",)
-    whole = run(tmp_path / "whole", *growing)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 2)
-        with pytest.raises(Interrupted):
-            run(tmp_path / "parts", *growing)
-    assert run(tmp_path / "parts", *growing, resume=True).weights_sha256 == whole.weights_sha256
+def test_progressive_sizes_are_the_same_after_a_resume(tmp_path: Path) -> None:
+    whole, resumed = whole_and_resumed(recipe("schedule.sizes=((0.0, 4), (0.5, 8))"), tmp_path, stopped_at=2)
+    assert resumed.weights_sha256 == whole.weights_sha256
 
 
 @pytest.mark.parametrize("workers", [1, 2])

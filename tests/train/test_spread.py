@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tests.infer.conftest import small_model
-from tests.train.small import SMALL, stop_at
-from vitkit.errors import Interrupted
+from tests.train.small import SMALL, whole_and_resumed
 from vitkit.model import ViT, create_model
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.objective import Heads, soft_targets, supervised
@@ -199,12 +198,8 @@ def test_a_spread_run_that_was_interrupted_ends_in_the_same_bits_and_near_one_th
 ) -> None:
     cores = []
     monkeypatch.setattr(loop, "Spread", lambda module, n: (cores.append(n), Spread(module, n))[1])
-    whole = run(tmp_path / "whole", *changes)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3)
-        with pytest.raises(Interrupted):
-            run(tmp_path / "parts", *changes)
-    assert run(tmp_path / "parts", *changes, resume=True).weights_sha256 == whole.weights_sha256
+    whole, resumed = whole_and_resumed(recipe(*changes), tmp_path)
+    assert resumed.weights_sha256 == whole.weights_sha256
     alone = run(tmp_path / "alone", *changes, "machine.threads=1")
     assert cores == [2, 2, 2, 1]
     rounding = 2e-2 if "machine.precision=bf16" in changes else 1e-4

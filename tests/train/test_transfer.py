@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.train.small import SMALL, stop_at
-from vitkit.errors import ConfigError, Interrupted, UsageError
+from tests.train.small import SMALL, train_until, whole_and_resumed
+from vitkit.errors import ConfigError, UsageError
 from vitkit.model import create_model
-from vitkit.train import Recipe, Result, get_recipe, train
+from vitkit.train import Recipe, get_recipe, train
 from vitkit.train.objective import Heads, distilled, supervised, teacher_answers
 from vitkit.train.recipe import Distill
 from vitkit.train.start import adapt
@@ -61,15 +61,6 @@ def student(teacher: Path, *changes: str) -> Recipe:
     return recipe.override([*SHORT, f"distill.teacher={teacher}", *changes])
 
 
-def interrupted_and_resumed(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Result, Result]:
-    whole = train(recipe, folder / "whole", quiet=True)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3)
-        with pytest.raises(Interrupted):
-            train(recipe, folder / "parts", quiet=True)
-    return whole, train(recipe, folder / "parts", resume=True, quiet=True)
-
-
 def test_a_probe_changes_the_classifier_only_and_is_a_run_like_any_other(weights: Path, tmp_path: Path) -> None:
     result = train(probe(weights), tmp_path / "run", quiet=True)
     before, after = load_model(weights).state_dict(), load_model(tmp_path / "run").state_dict()
@@ -103,11 +94,9 @@ def test_fine_tuning_starts_from_the_fitted_classifier(weights: Path, tmp_path: 
     assert zero.val["top1"] < 0.3
 
 
-def test_fine_tuning_with_a_fitted_classifier_resumes_bit_for_bit(
-    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, parts = interrupted_and_resumed(finetune(weights), tmp_path, monkeypatch)
-    assert parts.weights_sha256 == whole.weights_sha256
+def test_fine_tuning_with_a_fitted_classifier_resumes_bit_for_bit(weights: Path, tmp_path: Path) -> None:
+    whole, resumed = whole_and_resumed(finetune(weights), tmp_path)
+    assert resumed.weights_sha256 == whole.weights_sha256
 
 
 def test_the_last_weights_are_kept_where_validation_is_not_to_choose(weights: Path, tmp_path: Path) -> None:
@@ -146,24 +135,17 @@ def test_a_probe_without_weights_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [("distill.kind=hard",), ("distill.sees=original",), ("config.distillation=true",)])
-def test_a_distillation_resumes_bit_for_bit(
-    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
-) -> None:
-    whole, parts = interrupted_and_resumed(student(teacher, *changes), tmp_path, monkeypatch)
-    assert parts.weights_sha256 == whole.weights_sha256
+def test_a_distillation_resumes_bit_for_bit(teacher: Path, tmp_path: Path, changes: tuple[str, ...]) -> None:
+    whole, resumed = whole_and_resumed(student(teacher, *changes), tmp_path)
+    assert resumed.weights_sha256 == whole.weights_sha256
 
 
-def test_a_run_is_not_gone_on_with_under_another_teacher(
-    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_not_gone_on_with_under_another_teacher(teacher: Path, tmp_path: Path) -> None:
     import shutil
 
     shutil.copytree(teacher / "model", tmp_path / "teacher")
     recipe = student(tmp_path / "teacher")
-    with monkeypatch.context() as patch:
-        stop_at(patch, 2)
-        with pytest.raises(Interrupted):
-            train(recipe, tmp_path / "run", quiet=True)
+    train_until(2, recipe, tmp_path / "run")
     model = load_model(tmp_path / "teacher")
     with torch.no_grad():
         model.head.bias[0] += 1
