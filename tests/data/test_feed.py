@@ -13,7 +13,7 @@ from vitkit.data.decode import decode
 from vitkit.data.feed import Feed, FromFiles
 from vitkit.data.loader import Plan
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Files, Split
+from vitkit.data.source import Arrays, Files, Split
 
 SEEN = Preprocess(size=32)
 
@@ -47,6 +47,15 @@ def test_threads_and_processes_make_the_batches_of_the_plan(files: Split, crop: 
         assert torch.equal(batch.images, alone.images)
         assert torch.equal(batch.labels, alone.labels)
         assert batch.images.shape == (5, 3, 32, 24 + step)
+
+
+@pytest.mark.parametrize("channels", [2, 4, 5])
+def test_arrays_of_other_channels_are_cropped_too(channels: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 20, 16, channels), dtype=np.uint8)
+    split = Split(Arrays(pixels, "x"), np.zeros(6, int))
+    seen = Preprocess(size=8, channels=channels)
+    store = FromFiles(split, seen, Augment(crop="resized"))
+    assert store.fetch(Plan(6, 6, seed=1).at(0), (8, 8)).shape == (6, channels, 8, 8)
 
 
 def test_a_crop_of_a_reduced_photograph_is_nearly_that_of_the_whole_one(files: Split) -> None:

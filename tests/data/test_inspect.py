@@ -188,7 +188,7 @@ def test_every_suggested_model_exists() -> None:
         (1_280_000, 375, 1.8, ("vit_base_patch16_224", 224, "crop", 0.875)),
         (50_000, 32, 1.0, ("vit_mini_stem4_32", 32, "crop", 1.0)),
         (5_000, 28, 1.0, ("vit_pico_stem4_32", 28, "crop", 1.0)),
-        (5_000, 128, 3.0, ("vit_tiny_patch16_224", 128, "pad", 0.875)),
+        (5_000, 128, 3.0, ("vit_tiny_patch16_224", 128, "pad", 1.0)),
         (5_000, 70, 1.0, ("vit_tiny_patch16_224", 96, "crop", 0.875)),
     ],
 )

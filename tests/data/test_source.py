@@ -10,7 +10,8 @@ from PIL import Image
 
 from vitkit.data import arrange, fingerprint
 from vitkit.data.arrange import stratified
-from vitkit.data.source import Arrays, Dataset, Split, open_data
+from vitkit.data.fingerprint import stamp, stamp_of
+from vitkit.data.source import Arrays, Dataset, Files, Split, open_data
 from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError
 
 pyarrow = pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
@@ -135,6 +136,31 @@ def test_a_large_file_is_stamped_by_its_ends(tmp_path: Path) -> None:
         assert packed.fingerprint == unpacked.fingerprint
         marks.add(packed.fingerprint)
     assert len(marks) == 4
+
+
+def test_uncompressed_files_are_stamped_whole(tmp_path: Path) -> None:
+    """Scans with an even margin begin and end alike."""
+    (tmp_path / "a").mkdir()
+    for kind in ("bmp", "tif"):
+        for i in range(2):
+            pixels = np.zeros((400, 400, 3), np.uint8)
+            pixels[180:220, 180:220] = i
+            Image.fromarray(pixels).save(tmp_path / "a" / f"{i}.{kind}")
+    paths = sorted(map(str, (tmp_path / "a").iterdir()))
+    from_files, from_bytes = Files(paths), [Path(path).read_bytes() for path in paths]
+    stamps = [stamp(from_files, i) for i in range(4)]
+    assert len(set(stamps)) == 4
+    assert stamps == [stamp_of(content) for content in from_bytes]
+
+
+def test_arrays_that_were_set_aside_keep_their_numbers(tmp_path: Path) -> None:
+    pixels = np.arange(20, dtype=np.uint8)[:, None, None] * np.ones((1, 2, 2), np.uint8)
+    np.savez(tmp_path / "x.npz", train_images=pixels, train_labels=np.arange(20) % 2)
+    data = open_data(tmp_path / "x.npz", val_fraction=0.2)
+    for split in data.splits.values():
+        assert [split.images.name(i) for i in range(len(split))] == [
+            f"x:train[{int(split.images[i][0, 0])}]" for i in range(len(split))
+        ]
 
 
 def test_a_val_split_is_made_and_noted(tmp_path: Path) -> None:

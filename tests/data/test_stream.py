@@ -18,8 +18,9 @@ from vitkit.data.loader import Plan
 from vitkit.data.pack import pack
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.scan import scan_tar
-from vitkit.data.source import Corrupt, Split, open_data
+from vitkit.data.source import Corrupt, Encoded, Split, open_data
 from vitkit.data.storage import Stored, find
+from vitkit.data.usable import Known, usable
 from vitkit.data.windows import windows_of
 from vitkit.errors import DataError, MissingExtraError
 
@@ -134,13 +135,33 @@ def test_parquet_beyond_memory_is_read_in_parts(tmp_path: Path, monkeypatch: pyt
     for number, rows in enumerate((ROWS[:11], ROWS[11:])):
         write_parquet(tmp_path / "p" / f"{number}.parquet", columns_of(rows))
     held = open_data(tmp_path / "p")
-    monkeypatch.setattr(readers, "_fits_memory", lambda *_: False)
+    monkeypatch.setattr(readers, "HOLDS", 0)  # a fixed number: free memory must not decide the order of samples
     parts = open_data(tmp_path / "p")
     assert isinstance(parts.splits["val"].images, shards.Subset)
     assert isinstance(parts.splits["val"].images.images, shards.Shards)
     assert {k: sorted(v) for k, v in contents(parts).items()} == {k: sorted(v) for k, v in contents(held).items()}
     assert parts.fingerprint == held.fingerprint
     assert contents(parts)["train"] == [(r[1], r[2]) for r in TRAIN]  # from beginning to end
+
+
+def test_a_bad_image_of_parquet_read_in_parts_stays_out_in_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VITKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(readers, "HOLDS", 0)
+    rows = [*ROWS[:9], ("train", "ant", b"no image")]
+    write_parquet(tmp_path / "p.parquet", columns_of(rows))
+    train = open_data(tmp_path / "p.parquet", val_fraction=0).splits["train"]
+    looked: list[str] = []
+
+    def check(encoded: Encoded, name: str) -> None:
+        looked.append(name)
+        SEEN.check(encoded, name)
+
+    for times in (10, 1):  # the second run looks again at what was bad alone
+        kept, bad = usable(train, check, 0.2, known=Known("p"))
+        assert (len(kept), len(bad), len(looked)) == (9, 1, times)
+        looked.clear()
 
 
 @pytest.fixture(params=["tar", "parquet"])

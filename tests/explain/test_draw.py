@@ -1,5 +1,6 @@
 """Pictures by their structure: what is where, on which scale, in which colours."""
 
+import dataclasses
 import io
 
 import matplotlib
@@ -64,6 +65,15 @@ def test_what_speaks_against_a_class_is_as_dark_as_what_does_not_matter():
     scale = draw.scale(draw.times_mean(values))
     assert (scale.vmin, scale.vmax) == (0, 3)
     assert draw.scale(np.full((2, 2), 1.0)).vmin == 1
+
+
+def test_each_colour_bar_says_what_its_own_map_is_drawn_in():
+    found = explain(named(), [noise(40, 90), noise(40, 90)], "occlusion")
+    maps = np.abs(found.maps) + 0.1
+    maps[1, 0, 0] = -1
+    figure = draw.sheet(dataclasses.replace(found, maps=maps))
+    units = [image.colorbar.ax.get_ylabel() for image in maps_of(figure)]
+    assert units == ["fall of log-probability, × its mean", "fall of log-probability"]
 
 
 def test_the_colours_grow_in_lightness_alone():

@@ -100,6 +100,10 @@ def test_rank_correlation_is_spearmans():
     a, b = np.random.default_rng(0).random((2, 3, 4, 5))
     expected = [spearmanr(x.ravel(), y.ravel()).statistic for x, y in zip(a, b, strict=True)]
     np.testing.assert_allclose(rank_correlation(a, b), expected)
+    tied, other = np.round(a * 3), np.round(b * 3)
+    expected = [spearmanr(x.ravel(), y.ravel()).statistic for x, y in zip(tied, other, strict=True)]
+    np.testing.assert_allclose(rank_correlation(tied, other), expected)
+    assert rank_correlation(np.ones((1, 2, 2)), a[:1, :2, :2]).tolist() == [0], "a blank map ranks nothing"
 
 
 def test_bootstrap_is_close_to_the_normal_interval_of_many_values():

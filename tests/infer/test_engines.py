@@ -107,6 +107,12 @@ def test_whoever_cannot_be_prepared_stays_out_of_the_trial(monkeypatch: pytest.M
     )
 
 
+def test_a_cache_that_cannot_be_written_costs_a_choice_and_no_error(cache: Path) -> None:
+    cache.write_text("a file where the folder should be")
+    choice = choose(small_model(), PREPROCESS, 10**9, batch=1)
+    assert choice.engine.name == "eager"
+
+
 def test_auto_says_what_it_picked() -> None:
     assert Predictor(small_model(), images=1).chosen == "eager: 1 image, ready at once"
     assert Predictor(small_model(), "eager").chosen == "eager: as asked"

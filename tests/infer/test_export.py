@@ -174,6 +174,7 @@ def test_int8_for_openvino(tmp_path: Path) -> None:
         (dict(to="tensorrt"), UnknownNameError, "unknown runtime 'tensorrt'; known: onnx, openvino"),
         (dict(int8=True), DataError, "--calibrate DATA"),
         (dict(sizes=(16, 24), dynamic_size=True), ConfigError, "choose one"),
+        (dict(sizes=(17,)), InputError, "image height 17 is not a multiple of the patch height"),
     ],
 )
 def test_what_cannot_be_exported_is_said_before_any_work(

@@ -13,6 +13,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, UnknownNameError, WeightsError
 from vitkit.model import create_model
 from vitkit.weights import hub
+from vitkit.weights.convert import convert
 from vitkit.weights.folder import load_model, read_model, save_model
 from vitkit.weights.layouts import LAYOUTS, TARGETS
 from vitkit.weights.write import write_model
@@ -173,6 +174,8 @@ def test_a_cached_hub_model_loads_offline_with_its_name_as_origin(monkeypatch, t
     found, report = read_model("hf-hub:owner/name")
     assert torch.equal(found.norm.weight, model.norm.weight)
     assert report.source == "hf-hub:owner/name"
+    converted = convert("hf-hub:owner/name", tmp_path / "hf", "hf")
+    assert converted.differences[0].what.startswith("source, run by the library of timm")
     assert hub.is_name("hf-hub:owner/name")
     assert not hub.is_name("owner/name")
 

@@ -26,6 +26,8 @@ class Embed:
     """The column of the class, in a CSV or parquet file."""
     data_dir: str | None = None
     """Where named data sets lie; $VITKIT_DATA by default."""
+    corrupt_limit: float = 0.01
+    """The share of images that may be unreadable; they are named and left out."""
     json: bool = False
     """Print one JSON document."""
 
@@ -48,7 +50,8 @@ class Embed:
         parts, skipped = [], list[str]()
         for name in [self.split] if self.split else data.splits:
             with tracked(f"embedding {name}", quiet=self.json) as progress:
-                found = cached_features(model, data.splits[name], preprocess, batch=self.batch, progress=progress)
+                given: dict[str, Any] = {"batch": self.batch, "corrupt_limit": self.corrupt_limit}
+                found = cached_features(model, data.splits[name], preprocess, progress=progress, **given)
             parts.append(Table.of(found, data, name))
             skipped += found.skipped
         table = Table.join(parts)

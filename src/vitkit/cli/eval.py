@@ -49,6 +49,8 @@ class Eval:
     """The column of the class, in a CSV or parquet file."""
     data_dir: str | None = None
     """Where named data sets lie; $VITKIT_DATA by default."""
+    corrupt_limit: float = 0.01
+    """The share of images that may be unreadable; they are named and left out."""
     json: bool = False
     """Print one JSON document."""
 
@@ -65,7 +67,7 @@ class Eval:
         names, preprocess = names_and_preprocess(model, self.model)
         self._check_sizes(model)
         other = open_model(self.against, device=device) if self.against else None
-        opening = {"label": self.label, "data_dir": self.data_dir}
+        opening = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
         data = open_judged(self.data, [model, other] if other else [model], self.split, **opening)
         name, split = self._pick(data, names)
         found = self._predict(model, self.model, data, name)
@@ -74,7 +76,7 @@ class Eval:
         if other:
             answer["against"] = self._compare(found, model, other, data, name)
         if self.sizes:
-            answer["sizes"] = [asdict(r) for r in sweep(model, split, preprocess, self.sizes, batch_size=self.batch)]
+            answer["sizes"] = [asdict(r) for r in sweep(model, split, preprocess, self.sizes, **self._reading)]
         if self.temperature:
             answer["temperature"] = self._calibrate(found, model, data, name)
         self._tell(evaluation, answer, folder)
@@ -134,6 +136,7 @@ class Eval:
                 k=sum(given),
                 batch=min(self.batch, 64),
                 progress=progress,
+                corrupt_limit=self.corrupt_limit,
             )
         evaluation = evaluate_predictions(found.predictions)
         answer = {"model": self.model, "data": self.data, "split": name, "k": found.k, **evaluation.to_dict()}
@@ -152,7 +155,11 @@ class Eval:
         names, preprocess = names_and_preprocess(model, called)
         _, images = self._pick(data, names, split)
         with tracked(f"evaluating {split}", quiet=self.json) as progress:
-            return predict(model, images, preprocess, names, batch_size=self.batch, progress=progress)
+            return predict(model, images, preprocess, names, progress=progress, **self._reading)
+
+    @property
+    def _reading(self) -> dict[str, Any]:
+        return {"batch_size": self.batch, "corrupt_limit": self.corrupt_limit}
 
     def _compare(self, found: "Predictions", model: "ViT", other: "ViT", data: "Dataset", split: str) -> dict[str, Any]:
         from vitkit.evaluate import compare

@@ -46,7 +46,7 @@ def advise(train_counts: np.ndarray, short_side: float, aspect: float, grey: boo
         f"{model} at {size} pixels: {images:,} training images of about {short_side:.0f} pixels"
         + (", to be fine-tuned from pre-trained weights" if fine_tune else ""),
         f"fit {fit}: 95 % of the images are at most {aspect:.2f} times as long as wide"
-        + ("; a crop would lose half of the longest" if fit == "pad" else ""),
+        + ("; a crop would lose half of the longest (with crop_fraction 1, nothing)" if fit == "pad" else ""),
     ]
     if np.count_nonzero(train_counts) == 1:
         reasons.append("a folder for each class: there is one class only, and nothing to tell it from")
@@ -55,7 +55,8 @@ def advise(train_counts: np.ndarray, short_side: float, aspect: float, grey: boo
         reasons.append(
             f"class weights: the largest class has {present.max() / present.min():.1f} times the images of the smallest"
         )
-    return Advice(model, size, 1 if grey else 3, fit, 1.0 if small else 0.875, fine_tune, weights, reasons)
+    whole = 1.0 if small or fit == "pad" else 0.875
+    return Advice(model, size, 1 if grey else 3, fit, whole, fine_tune, weights, reasons)
 
 
 def _model(images: int, short_side: float, grey: bool) -> str:

@@ -144,7 +144,7 @@ def flat(split: Split) -> Split:
     if isinstance(images, Subset) and isinstance(images.images, Subset):
         images = Subset(images.images.images, images.images.indices[images.indices])
     if isinstance(images, Subset) and isinstance(images.images, Arrays):
-        images = Arrays(images.images.pixels[images.indices], images.images.origin)
+        images = images.images.take(images.indices)
     return Split(images, split.labels, split.stamps)
 
 

@@ -83,10 +83,11 @@ class FromFiles:
     threads = min(os.cpu_count() or 1, THREADS)  # Pillow decodes and resizes with Python's lock released
 
     def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor:
-        preprocess, resized = self.preprocess.replace(size=size), self.augment.crop == "resized"
-        rows = self._cropped(preprocess, picks) if resized else self._whole(preprocess, picks)
+        preprocess = self.preprocess.replace(size=size)
+        cut = self.augment.crop == "resized" and preprocess.channels in (1, 3)  # Pillow knows no others
+        rows = self._cropped(preprocess, picks) if cut else self._whole(preprocess, picks)
         images = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).contiguous()
-        return augment(images, picks, self.augment, geometry_done=resized)
+        return augment(images, picks, self.augment, geometry_done=cut)
 
     def _read(self, picks: Picks) -> Iterator[tuple[Encoded, str]]:
         """Each with its name."""

@@ -16,6 +16,7 @@ from vitkit.errors import CorruptImageError
 
 STAMP_BYTES = 16
 END_BYTES = 64 * 1024  # of a larger file, its length, beginning and end stand for it: compressed data differ there
+UNCOMPRESSED = (b"BM", b"II", b"MM")  # how BMP and TIFF begin, where pixels may lie as they are: those are read whole
 
 
 def fingerprint(dataset: Dataset) -> str:
@@ -73,7 +74,7 @@ def _parts(encoded: Encoded) -> tuple[int, bytes]:
     if isinstance(encoded, np.ndarray):
         content = f"{encoded.shape} ".encode() + encoded.tobytes()
         return len(content), content
-    if len(encoded) <= 2 * END_BYTES:
+    if len(encoded) <= 2 * END_BYTES or encoded.startswith(UNCOMPRESSED):
         return len(encoded), encoded
     return len(encoded), encoded[:END_BYTES] + encoded[-END_BYTES:]
 
@@ -83,9 +84,9 @@ def _ends(path: Path) -> tuple[int, bytes]:
     with open(path, "rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        if size <= 2 * END_BYTES:
-            return size, file.read()
         first = file.read(END_BYTES)
+        if size <= 2 * END_BYTES or first.startswith(UNCOMPRESSED):
+            return size, first + file.read()
         file.seek(size - END_BYTES)
         return size, first + file.read()
 

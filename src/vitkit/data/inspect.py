@@ -18,7 +18,7 @@ from vitkit.data.similar import Group, group, perceptual_hash, thumbnail
 from vitkit.data.source import Dataset, Encoded, Progress, Split, parallel
 from vitkit.errors import CorruptImageError, DataError
 
-LARGE = (512, 512)  # a JPEG of twice this and more is looked at in half its size or less
+LARGE = (512, 512)  # a JPEG of four times this and more is looked at in half its size or less
 NEAR_SIDE = 32  # pixels: below, different digits are as alike as two copies of a photograph
 
 

@@ -41,7 +41,7 @@ class Preprocess:
     `fit` says how an image of another shape meets `size`:
     crop    the shorter side is resized to size / crop_fraction, then the centre is cut out: edges are lost
     squash  each side is resized to size / crop_fraction, then the centre is cut out: the aspect ratio is lost
-    pad     the longer side is resized to size / crop_fraction, then the rest is filled: nothing is lost
+    pad     the longer side is resized to size / crop_fraction, then the rest is filled; with 1.0 nothing is lost
     """
 
     size: tuple[int, int] = (224, 224)  # (height, width)

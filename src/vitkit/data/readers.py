@@ -17,7 +17,7 @@ import numpy as np
 
 from vitkit.data.arrange import Found, arrange, from_arrays
 from vitkit.data.decode import SUFFIXES
-from vitkit.data.source import SPLIT_NAMES, SPLITS, Dataset, Files, Images
+from vitkit.data.source import HOLDS, SPLIT_NAMES, SPLITS, Dataset, Files, Images
 from vitkit.errors import CorruptImageError, DataError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -261,8 +261,7 @@ def _fits_memory(files: Sequence[Path], column: str, parquet: Any) -> bool:
         for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
             columns = [group.column(i) for i in range(group.num_columns)]
             size += sum(c.total_uncompressed_size for c in columns if c.path_in_schema.split(".")[0] == column)
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
-    return size <= free
+    return size <= HOLDS
 
 
 # ── Arrays

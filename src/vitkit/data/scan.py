@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def scan_tar(stored: Stored, label: str) -> Scanned:
             c = {name: file[name] for name in file.files}
         names, labels = (Names(c[n].tobytes(), c[f"{n}_ends"]) for n in ("names", "labels"))
         return Scanned(c["place"], c["size"], c["crc"], c["stamps"], names, list(labels), str(c["broken"]))
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass
     found = retried(lambda: _scan(stored, label), stored.path)
     _keep(kept, found)

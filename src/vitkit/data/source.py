@@ -34,6 +34,7 @@ SPLIT_NAMES = {
 
 CONTENT_LIMIT = 50_000
 CORRUPT_LIMIT = 0.01
+HOLDS = 4 * 2**30  # bytes of a table that are read into memory: a fixed number, for the order of samples hangs on it
 READ_TOGETHER = 32  # images that one thread asks a store for at once
 THREADS = 8  # they wait for the disk, or decode with Python's lock released
 
@@ -85,6 +86,7 @@ class Arrays:
 
     pixels: np.ndarray
     origin: str
+    numbers: np.ndarray | None = None  # of the images in their origin, where only some are left
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -93,7 +95,10 @@ class Arrays:
         return self.pixels[index]
 
     def name(self, index: int, /) -> str:
-        return f"{self.origin}[{index}]"
+        return f"{self.origin}[{index if self.numbers is None else self.numbers[index]}]"
+
+    def take(self, rows: np.ndarray) -> "Arrays":
+        return Arrays(self.pixels[rows], self.origin, rows if self.numbers is None else self.numbers[rows])
 
 
 @dataclass(frozen=True)

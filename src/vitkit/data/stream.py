@@ -29,12 +29,11 @@ from vitkit.data.readers import (
 )
 from vitkit.data.scan import Scanned, scan_tar
 from vitkit.data.shards import Names, Rows, Shard, Shards
-from vitkit.data.source import CORRUPT_LIMIT, Dataset, Encoded, parallel, read_all
+from vitkit.data.source import CORRUPT_LIMIT, HOLDS, Dataset, Encoded, parallel, read_all
 from vitkit.data.storage import Stored, beside, find, is_pattern, is_remote, look, open_file, retried
 from vitkit.errors import CorruptImageError, DataError, MissingExtraError
 
 SUFFIXES = (".tar", ".parquet")
-HOLDS = 4 * 2**30  # bytes of packed arrays that are unpacked into memory again
 
 
 def is_shards(spec: str) -> bool:

@@ -68,7 +68,7 @@ def usable(
     sure = _as_packed(split.images, known) if trust else np.zeros(len(split), bool)
     rest = np.flatnonzero(~sure)
     digests = _digests(split.images, rest) if known else np.zeros(len(rest), np.uint64)
-    unseen = ~np.isin(digests, known.digests) if known else np.ones(len(rest), bool)
+    unseen = (digests == 0) | ~np.isin(digests, known.digests) if known else np.ones(len(rest), bool)
     new = rest[unseen]
     _, good, bad = read_some(split, new, check, limit, progress)
     if known and len(good):
@@ -92,10 +92,9 @@ def _digest(images: Images, index: int) -> int:
     try:
         if isinstance(images, Shards):
             shard = images.shards[images.rows.shard[index]]
-            if shard.stored is None or images.rows.crc is None:
+            if shard.stored is None:
                 return 0
-            place = images.rows.place[index]
-            content = f"{shard.stored.state}\0{shard.stored.size}\0{place}\0{images.rows.crc[index]}".encode()
+            content = f"{shard.stored.state}\0{shard.stored.size}\0{images.rows.place[index]}".encode()
         elif isinstance(images, Files):
             path = os.path.abspath(images.paths[index])
             state = os.stat(path)

@@ -1,7 +1,7 @@
 """A model and a split in, an evaluation out."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -89,10 +89,20 @@ def predict_logits(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -
 
 
 def sweep(
-    model: nn.Module, split: Split, preprocess: Preprocess, sizes: Sequence[Size], *, batch_size: int = 256
+    model: nn.Module,
+    split: Split,
+    preprocess: Preprocess,
+    sizes: Sequence[Size],
+    *,
+    batch_size: int = 256,
+    corrupt_limit: float = CORRUPT_LIMIT,
 ) -> list[SizeResult]:
     """Accuracy by input size. The first batch of each size is run once before the clock starts."""
-    return [_at_size(model, split, _resized(preprocess, size), size, batch_size) for size in sizes]
+
+    def read(size: Size) -> Reading:
+        return Reading(split, _resized(preprocess, size), batch_size, corrupt_limit=corrupt_limit)
+
+    return [_at_size(model, size, read) for size in sizes]
 
 
 @contextmanager
@@ -146,12 +156,12 @@ class Reading:
             return error
 
 
-def _at_size(model: nn.Module, split: Split, preprocess: Preprocess, size: Size, batch_size: int) -> SizeResult:
+def _at_size(model: nn.Module, size: Size, read: Callable[[Size], Reading]) -> SizeResult:
     device = _device(model)
     model = InParts(model)
-    predict_logits(model, islice(Reading(split, preprocess, batch_size).batches(device), 1))
+    predict_logits(model, islice(read(size).batches(device), 1))
     start = time.perf_counter()
-    logits, labels = predict_logits(model, Reading(split, preprocess, batch_size).batches(device))
+    logits, labels = predict_logits(model, read(size).batches(device))
     seconds = time.perf_counter() - start
     predictions = Predictions(logits, labels, [str(i) for i in range(logits.shape[1])])
     return SizeResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)

@@ -45,7 +45,7 @@ def sheet(explanation: Explanation, smooth: bool = True) -> Figure:
         left.set_title(_short(explanation.photographs.names[i]), fontsize=8, loc="left")
         right.set_title(_verdict(explanation, i), fontsize=8, loc="left")
         bar = figure.colorbar(shown, cax=right.inset_axes((1.03, 0, 0.035, 1)))
-        bar.set_label(legend(explanation), fontsize=7)
+        bar.set_label(legend(explanation, i), fontsize=7)
         bar.ax.tick_params(labelsize=7)
         bar.outline.set_visible(False)
     return figure
@@ -87,7 +87,11 @@ def overlay(axes: Axes, explanation: Explanation, index: int, smooth: bool = Tru
 
 def times_mean(values: np.ndarray) -> np.ndarray:
     """A map of shares as multiples of an even share, which reads alike for any number of patches."""
-    return values / values.mean() if values.min() >= 0 and values.mean() > 0 else values
+    return values / values.mean() if _are_shares(values) else values
+
+
+def _are_shares(values: np.ndarray) -> bool:
+    return bool(values.min() >= 0 and values.mean() > 0)
 
 
 def scale(values: np.ndarray) -> Normalize:
@@ -96,8 +100,8 @@ def scale(values: np.ndarray) -> Normalize:
     return Normalize(low, max(float(values.max()), low + 1e-12))
 
 
-def legend(explanation: Explanation) -> str:
-    return explanation.unit if explanation.maps.min() < 0 else f"{explanation.unit}, × its mean"
+def legend(explanation: Explanation, index: int) -> str:
+    return f"{explanation.unit}, × its mean" if _are_shares(explanation.maps[index]) else explanation.unit
 
 
 def head_grid(maps: np.ndarray, title: str = "") -> Figure:

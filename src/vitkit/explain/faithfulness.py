@@ -165,10 +165,17 @@ def randomised(model: ViT, seed: int = 0, blocks: int | None = None) -> ViT:
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(B,): Spearman's, of the patches of each pair of maps."""
-    ranks = [m.reshape(len(m), -1).argsort(axis=1, kind="stable").argsort(axis=1, kind="stable") for m in (a, b)]
-    x, y = (r - r.mean(axis=1, keepdims=True) for r in ranks)
-    return (x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    """(B,): Spearman's, of the patches of each pair of maps; 0 where a map is the same everywhere."""
+    x, y = (np.stack([_ranks(one.ravel()) for one in maps]) for maps in (a, b))
+    scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    return (x * y).sum(axis=1) / np.where(scale > 0, scale, 1)
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Around 0; equal values share the mean of their ranks."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[which]
+    return ranks - ranks.mean()
 
 
 def bootstrap(values: np.ndarray, level: float = 0.95, seed: int = 0) -> Interval | None:

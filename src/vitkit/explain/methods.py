@@ -25,7 +25,6 @@ class Asked:
     target: Tensor | None = None
     window: int | None = None
     seed: int = 0
-    progress: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def _attribution(model: ViT, images: Tensor, asked: Asked) -> tuple[Tensor, Tens
 
 
 def _occlusion(model: ViT, images: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
-    return occlusion(model, images, asked.target, asked.window, asked.progress)
+    return occlusion(model, images, asked.target, asked.window)
 
 
 def _random(model: ViT, images: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ Shapes: b batch, n windows, (gh, gw) the grid of patches.
 """
 
 import itertools
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,7 +22,6 @@ def occlusion(
     images: Float[Tensor, "b c h w"],
     target: Tensor | None = None,
     window: int | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> tuple[Float[Tensor, "b gh gw"], Float[Tensor, "b k"]]:
     """For each patch the fall of the class's log-probability, averaged over the windows that cover it.
 
@@ -42,8 +40,6 @@ def occlusion(
                 part = covered[start : start + FORWARDS_AT_ONCE]
                 hidden = cover(image, part, model.config.patch_size)
                 falls.append(whole[of_class] - model(hidden).log_softmax(dim=1)[:, of_class])
-                if progress is not None:
-                    progress(len(part))
             weight = covered.float()
             maps.append(torch.einsum("n,nhw->hw", torch.cat(falls).float(), weight) / weight.sum(dim=0))
     return torch.stack(maps), logits

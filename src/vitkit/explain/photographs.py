@@ -11,9 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from vitkit.data.decode import decode
-from vitkit.data.preprocess import Preprocess
+from vitkit.data.preprocess import Box, Preprocess
 from vitkit.errors import InputError, WeightsError
 from vitkit.model import ViT
+from vitkit.model.config import Pair
 
 Picture = str | Path | bytes | np.ndarray | Image.Image
 Images = Tensor | Picture | Sequence[Picture]
@@ -44,29 +45,33 @@ def take(model: ViT, images: Images, size: int | tuple[int, int] | None = None) 
         raise WeightsError("the model brings no preprocessing: give a normalised batch of tensors instead")
     preprocess: Preprocess = model.info.preprocess
     preprocess = preprocess if size is None else preprocess.replace(size=size)
-    opened = [_open(Path(one) if isinstance(one, str) else one, i, preprocess) for i, one in enumerate(many)]
-    patch = model.config.patch_size
-    for name, pixels in opened:
-        if pixels.shape[0] < patch[0] or pixels.shape[1] < patch[1]:
-            raise InputError(
-                f"{name} has {pixels.shape[0]}×{pixels.shape[1]} pixels, less than one patch of {patch[0]}×{patch[1]}: "
-                "there is nothing to point at, use a larger image"
-            )
-    arrays = [preprocess.array(pixels) for _, pixels in opened]
-    batch = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).to(weight.device)
-    return preprocess.normalize(batch).to(weight.dtype), Photographs(
-        names=tuple(name for name, _ in opened),
-        pictures=tuple(shrink(pixels) for _, pixels in opened),
-        sizes=np.array([pixels.shape[:2] for _, pixels in opened]),
-        regions=np.array([preprocess.box(pixels.shape[:2]) for _, pixels in opened]),
+    names, arrays, pictures, sizes, regions = zip(
+        *(_taken(one, i, preprocess, model.config.patch_size) for i, one in enumerate(many)), strict=True
     )
+    batch = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).to(weight.device)
+    seen = Photographs(names, pictures, np.array(sizes), np.array(regions))
+    return preprocess.normalize(batch).to(weight.dtype), seen
+
+
+def _taken(
+    picture: Picture, index: int, preprocess: Preprocess, patch: Pair
+) -> tuple[str, np.ndarray, np.ndarray, Pair, Box]:
+    """Name, pixels as the model sees them and as they are drawn, size, region. The original is not kept."""
+    name, pixels = _open(Path(picture) if isinstance(picture, str) else picture, index, preprocess)
+    height, width = pixels.shape[:2]
+    if height < patch[0] or width < patch[1]:
+        raise InputError(
+            f"{name} has {height}×{width} pixels, less than one patch of {patch[0]}×{patch[1]}: "
+            "there is nothing to point at, use a larger image"
+        )
+    return name, preprocess.array(pixels), shrink(pixels), (height, width), preprocess.box((height, width))
 
 
 def shrink(pixels: np.ndarray) -> np.ndarray:
-    """To what is kept: of many channels the first three."""
+    """To what is kept, a copy: of many channels the first three."""
     shown = pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., :1]
     if max(shown.shape[:2]) <= LONGEST:
-        return shown
+        return shown.copy()
     image = Image.fromarray(np.ascontiguousarray(shown if shown.shape[-1] == 3 else shown[..., 0]))
     image.thumbnail((LONGEST, LONGEST))
     small = np.asarray(image)

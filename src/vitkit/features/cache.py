@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from vitkit.data.fingerprint import stamp_all
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Progress, Split, cache_folder
+from vitkit.data.source import CORRUPT_LIMIT, Progress, Split, cache_folder
 from vitkit.errors import WorkError
 from vitkit.features.extract import Features, extract
 from vitkit.files import prune, write_atomic
@@ -28,15 +28,22 @@ _ABOVE = ("head.", "head_dist.", "pre_logits.")  # what features do not pass thr
 
 
 def cached_features(
-    model: ViT, split: Split, preprocess: Preprocess, *, batch: int = 64, progress: Progress | None = None
+    model: ViT,
+    split: Split,
+    preprocess: Preprocess,
+    *,
+    batch: int = 64,
+    progress: Progress | None = None,
+    corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Features:
     """The features of a split, from the cache or into it."""
     path = cache_folder() / "features" / f"{feature_key(model, split, preprocess)}.safetensors"
-    if found := _read(path):
+    found = _read(path)
+    if found and len(found.skipped) <= corrupt_limit * len(split):
         with contextlib.suppress(OSError):
             path.touch()
         return found
-    made = extract(model, split, preprocess, batch=batch, progress=progress)
+    made = extract(model, split, preprocess, batch=batch, progress=progress, corrupt_limit=corrupt_limit)
     with contextlib.suppress(OSError, WorkError):  # a cache that cannot be written is not worth an error
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, made)

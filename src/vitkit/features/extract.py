@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Progress, Split
+from vitkit.data.source import CORRUPT_LIMIT, Progress, Split
 from vitkit.errors import DataError, WeightsError
 from vitkit.evaluate import predict_logits
 from vitkit.evaluate.run import Reading
@@ -75,12 +75,18 @@ def preprocess_of(model: ViT, source: object) -> Preprocess:
 
 
 def extract(
-    model: ViT, split: Split, preprocess: Preprocess, *, batch: int = 64, progress: Progress | None = None
+    model: ViT,
+    split: Split,
+    preprocess: Preprocess,
+    *,
+    batch: int = 64,
+    progress: Progress | None = None,
+    corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Features:
     """Streams: a few batches of images are in memory at a time, and the features of all."""
     if not len(split):
         raise DataError("no images to extract features of: the split is empty")
-    reading = Reading(split, preprocess, batch, progress)
+    reading = Reading(split, preprocess, batch, progress, corrupt_limit)
     values, _ = predict_logits(InParts(Pooled(model)), reading.batches(model.patch_embed.proj.weight.device))
     skipped = tuple(f"{name}: {reason}" for name, reason in reading.corrupt.found.items())
     return Features(values, np.array(reading.kept, dtype=np.int64), skipped)

@@ -8,6 +8,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,7 +64,9 @@ def choose(model: ViT, preprocess: Preprocess, images: int | None, batch: int) -
     else:
         engines |= _prepare(others, model, preprocess)
         seconds = _race(engines, np.zeros((batch, *preprocess.size, preprocess.channels), np.uint8))
-        write_json(note, seconds)
+        with suppress(OSError, WorkError):  # a cache is not worth an error
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_json(note, seconds)
     best = min(seconds, key=lambda name: seconds[name])
     ratio = seconds["eager"] / seconds[best]
     found = f"{ratio:.2f} × eager" if best != "eager" else "nothing is faster"
@@ -82,7 +85,7 @@ def _prepare(names: list[str], model: ViT, preprocess: Preprocess) -> dict[str, 
     for name in names:
         try:
             engines[name] = make_engine(name, model, preprocess)
-        except (MissingExtraError, WorkError):  # no converter, no C++ compiler: the others will do
+        except (MissingExtraError, WorkError, OSError):  # no converter, no C++ compiler, no disk: the others will do
             continue
     return engines
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vitkit.errors import ConfigError, DataError, UnknownNameError
 from vitkit.files import write_atomic, write_json
 from vitkit.infer.card import card
@@ -25,6 +27,7 @@ from vitkit.infer.graph import WRITERS
 from vitkit.infer.parity import FP32, INT8, Parity, Tolerance, folder_size, measure
 from vitkit.infer.quantize import quantize_onnx, quantize_openvino
 from vitkit.model import ViT
+from vitkit.model.check import check_images
 from vitkit.weights.folder import load_model, names_and_preprocess
 
 QUANTIZERS = {"onnx": quantize_onnx, "openvino": quantize_openvino}
@@ -78,6 +81,8 @@ def export(
     stems = {file_stem(_pair(size)): preprocess.replace(size=size) for size in sizes} or {"model": preprocess}
     if len(stems) == 1:
         stems = {"model": next(iter(stems.values()))}
+    for at_size in stems.values():
+        check_images(torch.zeros(1, at_size.channels, *at_size.size), vit)
     building = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     building.mkdir(parents=True)
     try:

@@ -106,8 +106,9 @@ def _nearest(recipe: Recipe, quiet: bool) -> Rung:
     model = load_model(recipe.init)
     preprocess = suggest_preprocess(data.splits["train"], recipe, model)
     with tracked("features for the nearest neighbours", quiet) as progress:
-        found = nearest(model, data, "val", preprocess, progress=progress)
-        test = nearest(model, data, "test", preprocess, k=found.k, progress=progress) if "test" in data.splits else None
+        given: dict[str, Any] = dict(progress=progress, corrupt_limit=recipe.corrupt_limit)
+        found = nearest(model, data, "val", preprocess, **given)
+        test = nearest(model, data, "test", preprocess, k=found.k, **given) if "test" in data.splits else None
     note = f"k = {found.k}, chosen by leaving one training image out"
     measured = [evaluate_predictions(each.predictions) for each in (found, test) if each]
     val, *rest = [_part(e.to_dict()) for e in measured]

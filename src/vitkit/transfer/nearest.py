@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Dataset, Progress
+from vitkit.data.source import CORRUPT_LIMIT, Dataset, Progress
 from vitkit.errors import DataError
 from vitkit.evaluate import Predictions
 from vitkit.features import cached_features, choose_k, knn
@@ -27,14 +27,17 @@ def nearest(
     k: int = 0,
     batch: int = 64,
     progress: Progress | None = None,
+    corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Nearest:
     """No training: the features of both splits are compared. k=0: chosen on the training split alone."""
     if "train" not in data.splits or split == "train":
         raise DataError(f"{data.name}: neighbours are looked for in its train split, which must be there and another")
     model = adapt(model, wider(model.config), (), preprocess.size)  # as a probe looks: both find the same in the cache
     gallery, queries = data.splits["train"], data.splits[split]
-    known = cached_features(model, gallery, preprocess, batch=batch, progress=progress)
-    asked = cached_features(model, queries, preprocess, batch=batch, progress=progress)
+    known, asked = (
+        cached_features(model, part, preprocess, batch=batch, progress=progress, corrupt_limit=corrupt_limit)
+        for part in (gallery, queries)
+    )
     labels, classes = gallery.labels[known.kept], len(data.class_names)
     accuracy = None
     if not k:

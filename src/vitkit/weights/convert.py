@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitkit.errors import WeightsError
 from vitkit.model import ViT
+from vitkit.weights import hub
 from vitkit.weights.files import find_weights, read_tensors
 from vitkit.weights.folder import read_model, save_model
 from vitkit.weights.foreign import read_foreign
@@ -42,12 +43,10 @@ class ConvertReport:
 def convert(source: str | Path, out: str | Path, to: str, **options: Any) -> ConvertReport:
     """`options` are those of `load_model`: class names, preprocessing, other sizes."""
     model, report = read_model(source, **options)
-    images = _images(model)
-    found = (
-        []
-        if report.adapted or report.layout == "vitkit"
-        else [_live("source", report.layout, Path(source), model, images)]
-    )
+    images, found = _images(model), []
+    if not report.adapted and report.layout != "vitkit":
+        place = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
+        found.append(_live("source", report.layout, place, model, images))
     notes: tuple[str, ...] = ()
     if to == "vitkit":
         path = save_model(model, out)

@@ -60,9 +60,9 @@ def names_and_preprocess(model: ViT, source: object) -> tuple[Sequence[str], Pre
     """What a model needs in order to answer; refused where it brings them not, for its answers would mean nothing."""
     info: ModelInfo | None = model.info
     if info is None or info.preprocess is None or not info.class_names:
-        lacks = "preprocessing" if info is None or info.preprocess is None else "class names"
+        lacks = "preprocess" if info is None or info.preprocess is None else "class_names"
         raise WeightsError(
             f"{source} brings no class names or no preprocessing: its answers would have no meaning; "
-            f"give the {lacks}, with class_names= or preprocess= in Python, --class-names FILE at the command line"
+            f"give {lacks}= in Python, --{lacks.replace('_', '-')} FILE at the command line"
         )
     return info.class_names, info.preprocess
