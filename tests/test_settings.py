@@ -5,6 +5,7 @@ import pytest
 
 from vitkit import settings
 from vitkit.errors import ConfigError, UnknownNameError
+from vitkit.train import get_recipe
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,14 @@ def test_a_wrong_assignment_says_what_was_expected(assignment: str, message: str
 def test_an_unknown_key_suggests_the_nearest(path: str, nearest: str) -> None:
     with pytest.raises(UnknownNameError, match=nearest):
         settings.override(Outer(), [f"{path}=1"])
+
+
+def test_settings_that_hold_only_together_may_come_in_any_order() -> None:
+    finetune = get_recipe("finetune")  # of the last weights, which goes with no early stop
+    changes = ["budget.early_stop=3", "budget.choose=best"]
+    assert finetune.override(changes) == finetune.override(changes[::-1])
+    with pytest.raises(ConfigError, match="give one of them"):
+        finetune.override(changes[:1])
 
 
 def test_a_round_trip_through_plain_values_changes_nothing() -> None:

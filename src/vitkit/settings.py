@@ -38,10 +38,11 @@ def changes_to(changed: type) -> Any:
 
 
 def override(settings: T, assignments: Sequence[str]) -> T:
-    """Apply 'optimizer.lr=3e-4' and the like; a value is read as the field's type says."""
+    """Apply 'optimizer.lr=3e-4' and the like, in any order; a value is read as the field's type says."""
+    cls, values = type(settings), to_dict(settings)
     for path, text in map(_split, assignments):
-        settings = _assign(settings, path.split("."), text, path)
-    return settings
+        _assign(cls, values, path.split("."), text, path)
+    return from_dict(cls, values)  # which checks them together
 
 
 def read_changes(changed: type, assignments: Sequence[str]) -> dict[str, Any]:
@@ -59,26 +60,27 @@ def _split(assignment: str) -> tuple[str, str]:
     return path.strip(), text.strip()
 
 
-def _assign(settings: Any, keys: Sequence[str], text: str, path: str) -> Any:
+def _assign(cls: Any, values: dict[str, Any], keys: Sequence[str], text: str, path: str) -> None:
+    """Into `values`, which are those of a `cls`."""
     name, rest = keys[0], keys[1:]
-    hints = get_type_hints(type(settings))
+    hints = get_type_hints(cls)
     if name not in hints:
         prefix = path[: len(path) - len(".".join(keys))]
         raise UnknownNameError("setting", path, [prefix + h for h in hints])
-    current = getattr(settings, name)
-    if rest:
-        if isinstance(current, Mapping):
-            table = next(f.metadata.get("changes") for f in dataclasses.fields(settings) if f.name == name)
-            return dataclasses.replace(settings, **{name: {**current, **_free(table, rest, text, path)}})
-        if not dataclasses.is_dataclass(current):
+    hint = hints[name]
+    if dataclasses.is_dataclass(hint):
+        if not rest:
+            raise ConfigError(f"--set {path}: this is a group; set one of {', '.join(get_type_hints(hint))}")
+        _assign(hint, values[name], rest, text, path)
+    elif rest:
+        if not isinstance(values[name], dict):
             raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
-        return dataclasses.replace(settings, **{name: _assign(current, rest, text, path)})
-    if dataclasses.is_dataclass(current):
-        raise ConfigError(f"--set {path}: this is a group; set one of {', '.join(get_type_hints(type(current)))}")
-    value = text if _fits(text, hints[name]) else _from_plain(hints[name], _literal(text), path)
-    if not _fits(value, hints[name]):
-        raise ConfigError(f"--set {path}={text}: expected {_describe(hints[name])}")
-    return dataclasses.replace(settings, **{name: value})
+        table = next(f.metadata.get("changes") for f in dataclasses.fields(cls) if f.name == name)
+        values[name] = values[name] | _free(table, rest, text, path)
+    else:
+        values[name] = text if _fits(text, hint) else _from_plain(hint, _literal(text), path)
+        if not _fits(values[name], hint):
+            raise ConfigError(f"--set {path}={text}: expected {_describe(hint)}")
 
 
 def _free(changed: type | None, keys: Sequence[str], text: str, path: str) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from vitkit.cli.main import main, parse
+from vitkit.model import create_model
 from vitkit.plan.memory import MALLOC
+from vitkit.weights.folder import save_model
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
@@ -79,6 +82,23 @@ def test_the_simulation_reaches_4096_ranks(capsys: pytest.CaptureFixture[str], t
     assert (tmp_path / "plan.svg").read_text().startswith("<?xml")
 
 
+def test_the_command_is_of_the_job_that_was_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    save_model(create_model("vit_digits_patch2_8"), tmp_path / "my model")
+    words = ["--model", str(tmp_path / "my model"), "--data", "digits", "--image-size", "12", "--data-dir", "/d"]
+    assert main(["plan", *words]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith(f"vitkit train digits --init '{tmp_path / 'my model'}' --out runs/planned --epochs 20")
+    assert "--data-dir /d" in said
+    assert said.endswith("--set preprocess.size=12")
+
+
+def test_what_fits_as_it_was_asked_for_stays_so(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--gpus", "8", "--gpu-memory", "80GB", "--flops", "300", "--bandwidth", "1", "--json"]
+    assert main(["plan", "--model", "vit_base_patch16_224", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["shard"], found["checkpoint_activations"], found["micro_batch"]) == ("none", False, 32)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -91,6 +111,9 @@ def test_the_simulation_reaches_4096_ranks(capsys: pytest.CaptureFixture[str], t
         (["--memory", "lots"], "not an amount of memory"),
         (["--gpus", "512", "--gpu-memory", "80GB"], "too small for 512 processes"),
         (["--flops", "1", "--bandwidth", "0"], "--bandwidth 0.0: must be above 0"),
+        (["--epochs", "-5"], "--epochs -5: must be above 0"),
+        (["--images", "0"], "--images 0: must be above 0"),
+        (["--gpus", "8", "--gpu-memory", "80GB", "--calibrate"], "--calibrate measures this machine's CPU"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,12 @@ def test_a_model_too_large_for_one_rank_appears_where_sharding_lets_it() -> None
     assert fitting == [n for n in RANKS if n >= fitting[0]]
 
 
+def test_a_cluster_that_always_fails_is_not_played_through() -> None:
+    cluster = Cluster(Rates(1e14), Network(25e9), 80e9, node_mtbf=1.0, per_node=1)
+    last = scale(Job(get_config("vit_tiny_patch16_224"), 4096, 1, device="cuda"), cluster)[-1]
+    assert last.simulated_goodput == 0
+
+
 def test_the_picture_is_drawn(tmp_path) -> None:  # type: ignore[no-untyped-def]
     draw(JOB, CLUSTER, scale(JOB, CLUSTER), tmp_path / "scale.png", "ViT-L/16")
     pixels = np.asarray(Image.open(tmp_path / "scale.png").convert("L"))

@@ -1,10 +1,16 @@
 """Short real runs on the handwritten digits."""
 
 import dataclasses
+import errno
 import json
+import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +21,7 @@ from vitkit.data.source import Arrays, Dataset, Split
 from vitkit.errors import ConfigError, UsageError, WorkError
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.log import Journal
+from vitkit.train.run_folder import hold
 from vitkit.train.setup import batch_size, choose_model
 from vitkit.weights.folder import load_model
 
@@ -55,6 +62,23 @@ def test_a_run_that_was_interrupted_and_resumed_ends_in_the_same_bits(
 ) -> None:
     whole, resumed = whole_and_resumed(recipe(*changes), tmp_path, number=number)
     assert resumed.weights_sha256 == whole.weights_sha256
+
+
+def test_a_signal_to_all_processes_of_a_run_saves_its_state(tmp_path: Path) -> None:
+    """As process groups are stopped by shells, systemd and job schedulers: the workers hear it too."""
+    words = ["train", "digits", "--out", str(tmp_path / "run"), "--epochs", "500", "--set", "machine.workers=2"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "vitkit", *words], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.exists() and "loss" in metrics.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.killpg(started.pid, signal.SIGTERM)
+    _, said = started.communicate(timeout=120)
+    assert started.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
+    _, numbers = loop.checkpoint.read_newest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
+    assert numbers["step"] > 0
 
 
 def test_a_run_that_was_killed_before_its_first_step_ends_in_the_same_bits(
@@ -186,6 +210,83 @@ def test_many_updates_in_a_row_that_are_not_finite_stop_the_run_with_a_good_stat
     assert numbers["bad_steps"] == 5
 
 
+def test_a_resumed_run_does_what_its_recipe_says_outright(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the messages advise: another precision after bad steps, fewer images at a time where memory is short."""
+    with monkeypatch.context() as patch:
+        poison(patch, range(1, 1000))
+        with pytest.raises(WorkError, match=r"--resume with machine.precision=fp32"):
+            run(tmp_path / "run", "machine.precision=bf16", epochs=1.0)
+    poison(monkeypatch, range(3))
+    result = run(tmp_path / "run", "machine.precision=fp32", "machine.micro_batch=8", resume=True, epochs=1.0)
+    _, numbers = loop.checkpoint.read_newest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
+    assert numbers["choice"] == {"made": True, "bf16": False, "compile": False, "micro_batch": 8}
+    assert result.skipped_updates > 5, "it has as many chances as before"
+
+
+def test_two_runs_that_begin_together_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one is through before this one has read its images."""
+    original = loop.open_task
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(loop, "open_task", original)
+        run(tmp_path / "run")
+        return original(*given, **named)
+
+    monkeypatch.setattr(loop, "open_task", slowly)
+    with pytest.raises(UsageError, match="holds a run already"):
+        run(tmp_path / "run", "seed=5")
+    assert (tmp_path / "run" / "result.json").exists()
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*.safetensors"))
+
+
+def test_the_last_weights_are_judged_where_time_ends_during_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.Run._save
+
+    def slowly(self: loop.Run) -> None:
+        if self.state.clock.step == 4:
+            self.began -= 3600
+        original(self)
+
+    monkeypatch.setattr(loop.Run, "_save", slowly)
+    monkeypatch.setattr(loop.Run, "_save_is_due", lambda self: self.state.clock.step == 4)
+    result = run(tmp_path / "run", "budget.minutes=60", "budget.choose=last", "budget.validate_every=0.06")
+    assert result.steps == 4
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    assert [line["step"] for line in lines if "val_top1" in line] == [2, 4]
+
+
+def test_a_run_that_has_stopped_early_takes_no_step_when_it_is_resumed(tmp_path: Path) -> None:
+    changes = ("budget.early_stop=1", "optimizer.lr=1e-12", "budget.validate_every=0.03", "keep.every_minutes=0")
+    ended = run(tmp_path / "run", *changes, epochs=5.0)
+    again = run(tmp_path / "run", *changes, resume=True, epochs=5.0)
+    assert (again.steps, again.weights_sha256) == (ended.steps, ended.weights_sha256)
+
+
+def test_a_folder_without_locks_is_trained_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with hold(tmp_path / "run", patience=0):
+        assert (tmp_path / "run").is_dir()
+
+
+def test_sizes_that_do_not_fit_the_patch_are_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"schedule\.sizes: 7 from 0\.5 on must be a multiple of the patch"):
+        run(tmp_path / "run", "schedule.sizes=((0.0, 4), (0.5, 7))")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda", "xpu"])
+def test_a_device_that_is_not_here_is_one_line(tmp_path: Path, device: str) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("it is here")
+    with pytest.raises(ConfigError, match=f"machine.device={device} cannot be used here"):
+        run(tmp_path / "run", f"machine.device={device}")
+
+
 def test_a_budget_of_minutes_is_kept(tmp_path: Path) -> None:
     result = run(tmp_path / "run", "budget.minutes=0.12", "budget.validate_every=5")
     assert 2 < result.seconds < 60
@@ -265,6 +366,9 @@ def test_the_journal_of_a_resumed_run_has_no_line_twice(tmp_path: Path) -> None:
         ("loss.label_smoothing=1.5", "label_smoothing=1.5: a share lies between 0 and 1"),
         ("budget.epochs=0", "budget.epochs=0.0: give a number above 0"),
         ("machine.workers=-1", "must not be negative"),
+        ("budget.early_stop=-1", "must not be negative"),
+        ("budget.minutes=1e999", "must be finite"),
+        ("optimizer.betas=(0.9, 1.5)", "betas"),
     ],
 )
 def test_a_recipe_that_makes_no_sense_is_refused(change: str, message: str) -> None:

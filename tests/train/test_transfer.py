@@ -128,6 +128,20 @@ def test_only_what_no_tensor_hangs_on_may_be_changed_with_the_weights(weights: P
         adapt(load_model(weights), {"depth": 3}, list("abcde"), (8, 8))
 
 
+def test_weights_with_a_distillation_token_are_probed(tmp_path: Path) -> None:
+    from vitkit.data.preprocess import Preprocess
+    from vitkit.weights.folder import ModelInfo, save_model
+
+    model = create_model("vit_digits_patch2_8", seed=0, **SMALL | {"distillation": True, "patch_size": 2})
+    model.info = ModelInfo(
+        class_names=tuple("abcdefghij"), preprocess=Preprocess(size=8, channels=1, crop_fraction=1.0)
+    )
+    save_model(model, tmp_path / "weights")
+    result = train(probe(tmp_path / "weights"), tmp_path / "run", quiet=True)
+    assert result.val["top1"] > 0.5
+    assert load_model(tmp_path / "run").config.pooling == "cls"
+
+
 def test_a_probe_without_weights_is_refused(tmp_path: Path) -> None:
     recipe = dataclasses.replace(get_recipe("probe"), data="digits", model="vit_digits_patch2_8")
     with pytest.raises(ConfigError, match="name them with --init"):

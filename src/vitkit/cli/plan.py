@@ -1,3 +1,5 @@
+import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -31,6 +33,8 @@ class Plan:
     """The data set, for the number of its images and classes."""
     images: Count = None
     """Instead of data: how many training images there are. (default: 1281167, as in ImageNet-1k)"""
+    label: str = "label"
+    """The column of the class, in a CSV or parquet file."""
     data_dir: Word = None
     """Where named data sets lie; $VITKIT_DATA by default."""
     gpus: int = 0
@@ -85,7 +89,8 @@ class Plan:
         cluster = self._cluster(job, limit)
         if self.minutes and cluster is None:
             raise self._unknown_pace("--minutes")
-        answer = plan(job, limit, images, self.epochs or 20.0, self.minutes or 0.0, cluster)
+        epochs = 20.0 if self.epochs is None else self.epochs
+        answer = plan(job, limit, images, epochs, self.minutes or 0.0, cluster)
         points = self._simulate(answer, cluster) if self.simulate or self.plot else []
         covered = cover_all(images, self.batch) if points else []
         if self.json:
@@ -105,9 +110,12 @@ class Plan:
             raise UsageError("--data and --images both say how many images there are: give one of them")
         if self.epochs and self.minutes:
             raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
+        for name in ("images", "epochs", "minutes", "batch", "image_size", "flops"):
+            if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
+                raise UsageError(f"--{name.replace('_', '-')} {given:g}: must be above 0")
         config, images = open_config(self.model), self.images or 1_281_167
         if self.data:
-            data = open_data(self.data, data_dir=self.data_dir)
+            data = open_data(self.data, label=self.label, data_dir=self.data_dir)
             if "train" not in data.splits:
                 raise UsageError(f"--data {self.data} has no images in a train split: there is nothing to train on")
             config, images = config.replace(num_classes=len(data.class_names)), len(data.splits["train"])
@@ -146,6 +154,8 @@ class Plan:
         for name in ("utilization", "bandwidth", "storage", "node_mtbf", "gpus_per_node"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be above 0")
+        if self.calibrate and self.gpus:
+            raise UsageError("--calibrate measures this machine's CPU: with --gpus, give their --flops")
         if self.calibrate:
             from vitkit.plan.measure import calibrate
 
@@ -219,15 +229,20 @@ class Plan:
 
     def _command(self, answer: "Answer") -> str:
         from vitkit.plan.memory import MALLOC
+        from vitkit.weights.hub import is_name
 
         nodes, local = -(-self.gpus // self.gpus_per_node), min(self.gpus, self.gpus_per_node)
         meet = "--standalone" if nodes < 2 else f"--nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST"
         launch = "vitkit" if self.gpus < 2 else f"torchrun {meet} --nproc-per-node {local} -m vitkit"
         malloc = [] if not self.memory else [f"{name}={value}" for name, value in MALLOC.items()]
-        budget = f"--minutes {self.minutes:g}" if self.minutes else f"--epochs {answer.epochs:g}"
-        sets = [f"--set {setting}" for setting in answer.settings()]
-        train = f"train {self.data or 'DATA'} --model {self.model} --out runs/planned {budget}"
-        return " ".join([*malloc, launch, train, *sets])
+        budget = ["--minutes", f"{self.minutes:g}"] if self.minutes else ["--epochs", f"{answer.epochs:g}"]
+        size = [f"preprocess.size={self.image_size}"] if self.image_size else []
+        sets = [f"--set {setting}" for setting in (*answer.settings(), *size)]
+        weights = "--init" if Path(self.model).exists() or is_name(self.model) else "--model"
+        train = ["train", self.data or "DATA", weights, self.model, "--out", "runs/planned", *budget]
+        train += ["--label", self.label] if self.label != "label" else []
+        train += ["--data-dir", self.data_dir] if self.data_dir else []
+        return " ".join([*malloc, launch, shlex.join(train), *sets])
 
 
 def _installed() -> float:

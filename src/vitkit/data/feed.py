@@ -7,11 +7,13 @@ pure function of its step, so worker processes change nothing but the speed.
 
 import logging
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from types import FrameType
 from typing import Protocol
 
 import numpy as np
@@ -205,7 +207,10 @@ class Feed:
             yield from self._threaded(start, size_at)
             return
         wanted = ((step, size_at(step)) for step in count(start))
-        yield from DataLoader(_Steps(self), batch_size=None, sampler=wanted, num_workers=workers, prefetch_factor=2)
+        yield from DataLoader(
+            _Steps(self), batch_size=None, sampler=wanted, num_workers=workers, prefetch_factor=2,
+            worker_init_fn=_leave_it_to_the_main_process,
+        )  # fmt: skip
 
     def _threaded(self, start: int, size_at: Callable[[int], tuple[int, int]]) -> Iterator[Batch]:
         with ThreadPoolExecutor(self.store.threads, thread_name_prefix="feed") as pool:
@@ -215,6 +220,17 @@ class Feed:
                 ready = waiting.popleft().result()
                 waiting.extend(islice(jobs, 1))
                 yield ready
+
+
+def _leave_it_to_the_main_process(worker: int) -> None:
+    """A signal that is sent to all processes asks the main one to save and leave: it needs its workers until then, and
+    ends them itself. Only a second one is theirs."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, first)
 
 
 class _Steps(Dataset[Batch]):

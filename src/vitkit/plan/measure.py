@@ -98,7 +98,8 @@ def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_
     images = max(1, min(job.at_a_time, some))
     short = job.replace(config=c.replace(depth=min(c.depth, 2)), batch=images, ranks=1, micro_batch=0, shard="none")
     rows = images * tokens(c)
-    a, b = torch.randn(rows, c.width), torch.randn(c.width, c.mlp_width)
+    kind = torch.bfloat16 if job.precision == "bf16" else torch.float32
+    a, b = torch.randn(rows, c.width, dtype=kind), torch.randn(c.width, c.mlp_width, dtype=kind)
     runs: dict[str, Callable[[], object]] = {"product": lambda: _product(a, b, short.parts), "step": Step(short)}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds + 1):  # the first one warms up

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitkit.data.loader import Plan
-from vitkit.plan.checkpoint import Failures, daly, goodput, state_bytes
+from vitkit.plan.checkpoint import Failures, daly, expected_seconds, goodput, state_bytes
 from vitkit.plan.fit import largest_micro_batch
 from vitkit.plan.job import Job
 from vitkit.plan.time import Network, Rates, step_time, volume
 
 RANKS = tuple(2**k for k in range(13))
+HOPELESS = 1000.0  # times as long as without failures
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,12 @@ def _point(job: Job, cluster: Cluster, played: int) -> Point:
 
 
 def elapsed(work: float, interval: float, f: Failures, draws: np.random.Generator) -> float:
-    """Seconds until `work` seconds of it are done and saved, from failure to failure. A restart can fail as well."""
+    """Seconds until `work` seconds of it are done and saved, from failure to failure. A restart can fail as well.
+
+    Infinite where hardly anything would last: to play that through would take as long.
+    """
+    if expected_seconds(work, interval, f) > HOPELESS * work:
+        return math.inf
     clock, done, until_failure = 0.0, 0.0, draws.exponential(f.mtbf)
     while True:
         pieces = math.ceil((work - done) / interval)

@@ -96,7 +96,8 @@ def plan(job: Job, limit: float, images: int, epochs: float, minutes: float, clu
     """The job as asked where it fits, else with what has to change: fewer images at a time, activations that are
     computed twice, sharding; of several ways the fastest."""
     found = list(ways(job, limit))
-    chosen = _best([way for way in found if way.fits], cluster) or found[0]
+    asked = found[0]
+    chosen = asked if asked.micro_batch >= job.share else _best([way for way in found if way.fits], cluster) or asked
     step = step_time(chosen.runs, cluster.rates, cluster.network) if cluster else None
     if minutes and step:
         epochs = 60 * minutes / step.seconds * job.batch / images

@@ -19,6 +19,7 @@ class Clock:
     started: float = 0.0  # seconds that were spent before the first step
     reserve: float = 0.0  # seconds that the end of the run will take
     step_seconds: float = 0.0  # of late
+    validation_seconds: float = 0.0  # of the last validation
 
     @property
     def done(self) -> bool:

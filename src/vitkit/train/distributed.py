@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from vitkit.errors import WorkError
+from vitkit.errors import ConfigError, WorkError
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class World:
 def join(device: str) -> World:
     """The world that torchrun describes in the environment, or a world of one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else _usable(device)
     if size == 1:
         return World(0, 1, torch.device(kind))
     local = torch.device(kind, int(os.environ["LOCAL_RANK"])) if kind == "cuda" else torch.device(kind)
@@ -118,6 +118,18 @@ def join(device: str) -> World:
     else:
         dist.init_process_group(backend)
     return World(rank, size, local, council=dist.new_group(backend="gloo", timeout=PATIENCE))
+
+
+def _usable(device: str) -> str:
+    """A GPU is not touched: each process will take its own."""
+    try:
+        if torch.device(device).type != "cuda":
+            torch.empty(0, device=device)
+        elif not torch.cuda.is_available():
+            raise RuntimeError("torch finds no GPU")
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"machine.device={device} cannot be used here: {str(error).splitlines()[0]}") from error
+    return device
 
 
 def _meet(rank: int, size: int) -> Store:

@@ -63,8 +63,9 @@ def train(
         start = start_from(recipe)
         task = world.in_turn(lambda: open_task(recipe, data, start, quiet=quiet or not world.is_main))
         model = build_model(recipe, task, start).to(world.device)
-        world.first(lambda: open_folder(folder, recipe, data))  # only now: a mistake before this leaves nothing behind
-        world.first(lambda: held.enter_context(hold(folder)))
+        world.first(lambda: held.enter_context(hold(folder)))  # only now: a mistake before this leaves nothing behind
+        world.first(lambda: check_folder(folder, recipe, data, resume))  # another run may have begun there meanwhile
+        world.first(lambda: open_folder(folder, recipe, data))
         log = Journal(folder, quiet, on_record) if world.is_main else Silent()
         parts, state = prepare(recipe, folder, world, log, task, model, teacher, resume)
         with Interrupts() as interrupts:  # until here, leaving at once loses nothing
@@ -87,7 +88,6 @@ class Run:
         self.parts, self.state, self.interrupts = parts, state, interrupts
         self.began = began - state.clock.seconds
         self.saved_at = time.monotonic()
-        self.validation_seconds = 0.0
         module = Heads(state.model) if parts.teacher else state.model
         self.module = sharding.replicate(module, state.model, parts.world)
         weights, world = sum(p.numel() for p in module.parameters()), parts.world
@@ -117,6 +117,8 @@ class Run:
         self.state.choice = choice
         self._gradients_within_memory(batch)
         self._clear_gradients()
+        if self.parts.world.device.type == "cuda":  # it is timed, and would only have been begun
+            torch.cuda.synchronize()
 
     def _measure_pace(self) -> None:
         """After two trials the compilation is over; the third one is timed, and a validation."""
@@ -126,14 +128,14 @@ class Run:
             self._trial(batch, self.state.choice)
         step_seconds, started = time.monotonic() - started, time.monotonic()
         self._predict_val()
-        self.validation_seconds = time.monotonic() - started
+        self.state.clock.validation_seconds = time.monotonic() - started
         self._replan(step_seconds)
 
     def fit(self) -> None:
         clock, every = self.state.clock, self._validation_interval()
         window = Window()
         for batch in self.parts.feed.stream(clock.step, self._size, self.parts.recipe.machine.workers):
-            if clock.done:
+            if clock.done or self._stops_early():
                 break
             window.add(*self.update(batch), images=self.parts.batch)
             report, save, stop = self.parts.world.any(window.due, self._save_is_due(), self._is_to_stop())
@@ -149,10 +151,8 @@ class Run:
             if stop:
                 self._settle()
                 raise Interrupted(self.interrupts.received or signal.SIGTERM, str(self.parts.folder))
-            if self._stops_early():
-                break
             window.pause(time.monotonic() - started)
-        if not self.state.best:  # the time ran out while a state was being saved, before the first validation
+        if self.state.validated_at != clock.step:  # the time ran out while a state was being saved, or no step was due
             self.validate()
             self._save()
         self._settle()
@@ -244,11 +244,12 @@ class Run:
         self.state.bad_in_a_row += 1
         self.parts.log.say(f"step {self.state.clock.step}: loss {loss}, gradient norm {norm}: update left out")
         if self.state.bad_in_a_row >= MAX_BAD_STEPS:
+            self.state.bad_in_a_row = 0  # who goes on, with other settings, has as many again
             self._save()
             self._settle()
             raise WorkError(
                 f"{MAX_BAD_STEPS} steps in a row without a finite gradient; the last good weights are saved in "
-                f"{self.parts.folder}: lower optimizer.lr, or use machine.precision=fp32"
+                f"{self.parts.folder}: --resume with machine.precision=fp32, or begin anew with a lower optimizer.lr"
             )
 
     def validate(self) -> None:
@@ -258,7 +259,7 @@ class Run:
             state.average.swap(state.model)
         evaluation = evaluate_predictions(self._predict_val())
         found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
-        state.since_best += 1
+        state.since_best, state.validated_at = state.since_best + 1, state.clock.step
         better = not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"])
         if better or self.parts.recipe.budget.choose == "last":
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
@@ -268,7 +269,7 @@ class Run:
                 state.best["sha256"] = checkpoint.write_best(folder, state.clock.step, weights)
         if state.average:
             state.average.swap(state.model)
-        self.validation_seconds = time.monotonic() - started
+        state.clock.validation_seconds = time.monotonic() - started
         epoch = self.parts.epoch(self.state.clock.step)
         self.parts.log.record(state.clock.step, epoch=epoch, **{f"val_{k}": v for k, v in found.items()})
         chosen = self.parts.recipe.budget.choose == "best" and state.since_best == 0
@@ -296,9 +297,9 @@ class Run:
         if not clock.minutes:
             return
         test = len(self.parts.task.test or ()) / max(len(self.parts.task.val), 1)
-        reserve = self.validation_seconds * (2 + test) + 2.0
+        reserve = clock.validation_seconds * (2 + test) + 2.0
         self._look_at_the_clock()
-        pace = step_seconds + self.validation_seconds / self._validation_interval()
+        pace = step_seconds + clock.validation_seconds / self._validation_interval()
         clock.replan(*(self.parts.world.share(value) for value in (pace, reserve)))
 
     def _look_at_the_clock(self) -> None:

@@ -150,6 +150,8 @@ def _check_ranges(r: Recipe) -> None:
     for name, value in positive.items():
         if not 0 < value < float("inf"):
             raise ConfigError(f"{name}={value}: must be above 0")
+    if not all(0 <= beta < 1 for beta in r.optimizer.betas):
+        raise ConfigError(f"optimizer.betas={r.optimizer.betas}: each lies between 0 and 1, below 1")
     shares = {"val_fraction": r.val_fraction, "corrupt_limit": r.corrupt_limit, "schedule.warmup": r.schedule.warmup}
     shares |= {"schedule.decay": r.schedule.decay, "schedule.floor": r.schedule.floor, "augment.erase": r.augment.erase}
     shares |= {"loss.label_smoothing": r.loss.label_smoothing, "optimizer.ema": r.optimizer.ema}
@@ -165,7 +167,8 @@ def _check_ranges(r: Recipe) -> None:
     at_least_zero = {"batch": r.batch, "optimizer.weight_decay": r.optimizer.weight_decay}
     at_least_zero |= {"optimizer.clip": r.optimizer.clip, "machine.micro_batch": r.machine.micro_batch}
     at_least_zero |= {"machine.workers": r.machine.workers, "machine.threads": r.machine.threads}
-    at_least_zero |= {"budget.minutes": r.budget.minutes}
+    at_least_zero |= {"budget.minutes": r.budget.minutes, "budget.epochs": r.budget.epochs}
+    at_least_zero |= {"budget.early_stop": r.budget.early_stop, "keep.every_minutes": r.keep.every_minutes}
     for name, value in at_least_zero.items():
-        if value < 0:
-            raise ConfigError(f"{name}={value}: must not be negative")
+        if not 0 <= value < float("inf"):
+            raise ConfigError(f"{name}={value}: must {'not be negative' if value < 0 else 'be finite'}")

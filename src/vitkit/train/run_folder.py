@@ -7,6 +7,7 @@ result.json        the outcome
 """
 
 import dataclasses
+import errno
 import json
 import os
 import time
@@ -35,13 +36,9 @@ def check_folder(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> N
 
 
 def open_folder(folder: Path, recipe: Recipe, data: Dataset) -> None:
-    """Make it, with the resolved recipe in it, unless it is there."""
+    """The resolved recipe is written into it, unless it is there."""
     if (folder / "recipe.json").exists():
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the run folder {folder}: {error.strerror}; choose another --out") from error
     write_json(folder / "environment.json", describe_environment())
     write_json(folder / "data.json", {"name": data.name, "sha256": data.fingerprint})
     write_json(folder / "recipe.json", recipe.to_dict())
@@ -56,21 +53,31 @@ def is_ours(folder: Path) -> bool:
 
 
 def hold(folder: Path, patience: float = 60.0) -> AbstractContextManager[Any]:
-    """Keep others out of the folder, until the context is left or this process ends in any way.
+    """Make the folder and keep others out of it, until the context is left or this process ends in any way.
 
     A run whose launcher was killed saves its state and leaves by itself: `patience` is the seconds to wait for it.
+    Where the file system has no locks, nobody is kept out.
     """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the run folder {folder}: {error.strerror}; choose another --out") from error
     if os.name != "posix":
         return nullcontext()
     import fcntl
 
-    file = open(folder / ".lock", "a")  # noqa: SIM115  # open as long as the run
+    try:
+        file = open(folder / ".lock", "a")  # noqa: SIM115  # open as long as the run
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder}: {error.strerror}; choose another --out") from error
     until = time.monotonic() + patience
     while True:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
         except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+                return file
             if time.monotonic() > until:
                 file.close()
                 raise UsageError(f"another process trains in {folder}: stop it, or choose another --out") from error

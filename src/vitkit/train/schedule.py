@@ -2,6 +2,7 @@
 
 import math
 
+from vitkit.errors import ConfigError
 from vitkit.model.config import Pair
 from vitkit.train.recipe import Schedule
 
@@ -29,6 +30,14 @@ def _fall(t: float, s: Schedule) -> float:
 def ema_decay(step: int, decay: float) -> float:
     """Small at first, so that the average does not remember the random start."""
     return min(decay, (1 + step) / (10 + step))
+
+
+def check_sizes(s: Schedule, full: Pair, patch: Pair) -> None:
+    """Before the run, for the step at which such a size begins may be hours away."""
+    for start, size in s.sizes:
+        found = image_size(start, s, full, patch)
+        if size <= 0 or any(side % p for side, p in zip(found, patch, strict=True)):
+            raise ConfigError(f"schedule.sizes: {size:g} from {start:g} on must be a multiple of the patch {patch}")
 
 
 def image_size(progress: float, s: Schedule, full: Pair, patch: Pair) -> Pair:

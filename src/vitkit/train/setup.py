@@ -26,10 +26,11 @@ from vitkit.train.distributed import World
 from vitkit.train.log import Log
 from vitkit.train.recipe import Recipe
 from vitkit.train.saving import InParts, Saver, Whole
+from vitkit.train.schedule import check_sizes
 from vitkit.train.start import adapt, fit_head, needs_head
 from vitkit.train.state import State
 from vitkit.train.teacher import Teacher, make_teacher
-from vitkit.train.tune import Choice, precisions
+from vitkit.train.tune import Choice, as_asked, precisions
 from vitkit.weights.folder import CONFIG, ModelInfo, describe
 
 
@@ -124,6 +125,7 @@ def build_model(recipe: Recipe, task: Task, start: ViT | None) -> ViT:
     else:
         fitted = recipe.head == "probe"
         model = adapt(start, recipe.config, task.data.class_names, task.preprocess.size, widen=fitted)
+    check_sizes(recipe.schedule, task.preprocess.size, model.config.patch_size)
     return model.train()
 
 
@@ -214,13 +216,14 @@ def prepare(
         world.spread(model.state_dict().values())
     world.first(lambda: _describe(model, recipe, task, states))
     if is_cut:
-        sharding.shard(model, world, saved.numbers["choice"]["bf16"] if saved else precisions(recipe, world)[0])
+        sharding.shard(model, world, _chosen(saved, recipe).bf16 if saved else precisions(recipe, world)[0])
     total = plan.steps(recipe.budget.epochs) if recipe.budget.epochs else 0
     clock = Clock(total=total, minutes=recipe.budget.minutes)
     average = optimizer.Average(model) if recipe.optimizer.ema else None
     state = State(model, optimizer.build(model, recipe.optimizer), average, clock, Choice())
     if saved:
         state.restore(saved)
+        state.choice = _chosen(saved, recipe)
         log.rewind(state.clock.step)
         log.say(f"resumed at step {state.clock.step} of {state.clock.total}")
     elif resume:
@@ -232,6 +235,10 @@ def _describe(model: ViT, recipe: Recipe, task: Task, states: Path) -> None:
     """Beside the states: with it one of them can be made a model, whatever becomes of the run."""
     states.mkdir(parents=True, exist_ok=True)
     write_json(states / CONFIG, describe(model.config, info(recipe, task, model.info)))
+
+
+def _chosen(saved: checkpoint.Saved, recipe: Recipe) -> Choice:
+    return as_asked(Choice(**saved.numbers["choice"]), recipe.machine)
 
 
 def _find_saved(states: Path, world: World) -> checkpoint.Saved | None:

@@ -61,7 +61,8 @@ def wider(config: ViTConfig) -> dict[str, Any]:
 
     What the pre-training classes did not need is gone from that token, and still there in the patches.
     """
-    return {"pooling": "cls_mean"} if config.pooling == "cls" and config.final_norm == "tokens" else {}
+    alone = config.pooling == "cls" and config.final_norm == "tokens" and not config.distillation
+    return {"pooling": "cls_mean"} if alone else {}
 
 
 def needs_head(recipe: Recipe, model: ViT) -> bool:

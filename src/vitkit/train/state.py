@@ -12,7 +12,7 @@ from vitkit.train import checkpoint, optimizer
 from vitkit.train.clock import Clock
 from vitkit.train.tune import Choice
 
-_COUNTS = ("best", "since_best", "bad_steps", "bad_in_a_row")
+_COUNTS = ("best", "since_best", "validated_at", "bad_steps", "bad_in_a_row")
 
 
 @dataclass
@@ -23,7 +23,8 @@ class State:
     clock: Clock
     choice: Choice
     best: dict[str, Any] = field(default_factory=dict)  # the validation that was best so far
-    since_best: int = 0
+    since_best: int = 0  # validations
+    validated_at: int = -1  # the step of the last one
     bad_steps: int = 0  # in all
     bad_in_a_row: int = 0
 
@@ -48,7 +49,7 @@ class State:
             checkpoint.unpack_optimizer(each, f"optimizer.{i}.", tensors)
         self.clock, self.choice = Clock(**numbers["clock"]), Choice(**numbers["choice"])
         for key in _COUNTS:
-            setattr(self, key, numbers[key])
+            setattr(self, key, numbers.get(key, getattr(self, key)))
 
     def _like(self) -> checkpoint.Like:
         """Room for a saved tensor, cut over the processes as the parameter that it belongs to."""

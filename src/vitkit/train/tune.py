@@ -3,14 +3,14 @@
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from vitkit.train.distributed import World
-from vitkit.train.recipe import Recipe
+from vitkit.train.recipe import Machine, Recipe
 
 COMPILE_PAYS_AFTER = 600.0  # seconds of training: on a CPU a compilation takes about one minute of them
 
@@ -21,6 +21,17 @@ class Choice:
     bf16: bool = False
     compile: bool = False
     micro_batch: int = 0
+
+
+def as_asked(choice: Choice, machine: Machine) -> Choice:
+    """For a resumed run: what its recipe says outright, and not `auto`, wins over what was chosen before. Of two
+    micro-batches the smaller one does: memory may have been found to be short."""
+    return replace(
+        choice,
+        bf16=choice.bf16 if machine.precision == "auto" else machine.precision == "bf16",
+        compile=choice.compile if machine.compile == "auto" else machine.compile == "on",
+        micro_batch=min(filter(None, (choice.micro_batch, machine.micro_batch)), default=0),
+    )
 
 
 def tune(recipe: Recipe, steps: int, trial: Callable[[Choice], None], world: World) -> Choice:
