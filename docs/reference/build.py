@@ -66,7 +66,14 @@ def said(command: str) -> tuple[str, str, list[list[str]]]:
     lines = re.sub(r"\x1b\[[0-9;]*m", "", printed.read()).splitlines()
     usage, _, purpose = lines[:3]
     found = [re.fullmatch(r"│ (\S.*?)(?:\s{2,}(\S.*?))?\s*│", line) for line in lines]
-    rows = [[f"`{row[1]}`", row[2] or ""] for row in found if row and not row[1].startswith("-h")]
+    rows: list[list[str]] = []
+    for line, row in zip(lines, found, strict=True):
+        if row and not row[1].startswith("-h"):
+            rows.append([f"`{row[1]}`", row[2] or ""])
+        elif rows and (more := re.fullmatch(r"│ {3,}(\S.*?)\s*│", line)):  # of a row that would be too long
+            rows[-1][1] = f"{rows[-1][1]} {more[1]}".strip()
+    if silent := [name for name, what in rows if not what]:
+        raise ValueError(f"vitkit {command}: no help for {silent}")
     return usage.removeprefix("usage: "), purpose, rows
 
 
@@ -177,7 +184,7 @@ def recipes() -> str:
     for path, kind in parts(Recipe):
         told += [f"## {path or 'recipe'}", doc(kind), table(["key", "default", ""], [
             [f"`{path + '.' if path else ''}{row[0].strip('`')}`", *row[1:]]
-            for row in fields(kind) if not row[1].endswith("()`")
+            for row in fields(kind) if row[0].strip("`") not in dict(parts(kind))
         ])]  # fmt: skip
     return page(told)
 

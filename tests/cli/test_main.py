@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,12 +81,28 @@ def test_summary_of_another_image_size_costs_more() -> None:
         (["train", "digits", "--out", "x", "--set", "optimzer.lr=1"], "did you mean 'optimizer'"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], message: str) -> None:
-    done = vitkit(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in done.stderr
+def test_a_mistake_is_one_line_and_exit_code_2(refused: Callable[..., str], words: list[str], message: str) -> None:
+    assert message in refused(*words)
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The one line that is said of a command that cannot be carried out; it leaves nothing behind."""
+
+    def run(*words: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert len(said.strip().splitlines()) == 1
+        assert not list(tmp_path.iterdir())
+        return said
+
+    return run
+
+
+def test_a_mistake_is_one_line_of_a_process_too(tmp_path: Path) -> None:
+    done = vitkit("train", "no/such/place", "--out", "x", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +130,20 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str],
             "--plot no/such.png: there is no folder no",
         ),
         (["bench", "vit_nano_patch4_32", "--plot", "no/such.png"], "--plot no/such.png: there is no folder no"),
+        (["bench", "vit_nano_patch4_32", "--load", "digits", "--plot", "x.png"], "--plot has no effect with --load"),
+        (["bench", "vit_nano_patch4_32", "--load", "digits", "--batch", "1", "2"], "--load takes one --batch"),
+        (["bench", "vit_nano_patch4_32", "--data-dir", "x"], "--data-dir has no effect without --load"),
+        (["convert", "x", "y", "--to", "hf", "--label", "kind"], "--label is for --to onnx and openvino"),
+        (["explain", "x", "y", "--out", "z", "--clas", "3"], "did you mean '--class'?"),
+        (["explain", "x", "y", "--out", "z", "--target", "3"], "--target, 3; `vitkit explain --help`"),
+        (["report", "--run-folder", "x"], "--run-folder, x; `vitkit report --help`"),
         (["train", "digits", "--out", "x", "--epochs", "2", "--minutes", "2"], "two budgets for one run"),
     ],
 )
-def test_a_slip_on_the_command_line_is_one_line_too(tmp_path: Path, words: list[str], message: str) -> None:
-    done = vitkit(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not list(tmp_path.iterdir()), "a command that fails at its start leaves nothing behind"
+def test_a_slip_on_the_command_line_is_one_line_too(
+    refused: Callable[..., str], words: list[str], message: str
+) -> None:
+    assert message in refused(*words)
 
 
 def test_a_disk_that_refuses_is_one_line_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -262,7 +284,10 @@ def test_running_out_of_memory_is_one_line(
 
     monkeypatch.setattr("vitkit.cli.models.Models.run", run)
     assert main(["models"]) == 1
-    assert capsys.readouterr().err.startswith("vitkit: out of memory: use fewer images at a time")
+    assert capsys.readouterr().err == "vitkit: out of memory: use a smaller model, smaller images or fewer\n"
+    monkeypatch.setattr("vitkit.cli.eval.Eval.run", run)
+    assert main(["eval", "model", "data"]) == 1
+    assert capsys.readouterr().err.startswith("vitkit: out of memory: use fewer images at a time (--batch)")
 
 
 def test_another_mistake_in_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,3 +103,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(model: str, images: Path, words: 
 def test_standard_input_that_is_closed_holds_no_image(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)  # as Python has it after `<&-`
     assert main(["predict", model, "-"]) == 1
+
+
+@pytest.mark.parametrize("option", ["--class-names", "--preprocess"])
+def test_what_a_model_brings_is_not_replaced(
+    option: str, model: str, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "given.json").write_text('["x"]' if option == "--class-names" else '{"size": 16}')
+    assert main(["predict", model, str(images / "a.png"), option, str(tmp_path / "given.json")]) == 2
+    assert f"brings its own {option[2:].replace('-', ' ')}: leave out {option}" in capsys.readouterr().err

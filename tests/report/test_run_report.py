@@ -8,6 +8,7 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.report.conftest import NASTY
 from vitkit.errors import UsageError
 from vitkit.report import write_report
 from vitkit.report.run import read_run
+from vitkit.report.run_report import command
 
 
 class Outline(HTMLParser):
@@ -181,3 +183,17 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, runs: list[Path]) -> 
 def test_a_folder_is_no_place_for_a_report(runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="it is a folder; name a file in it"):
         write_report(runs[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("/opt/my\\ bin/vitkit train 'my pets' --out r", "vitkit train 'my pets' --out r"),
+        ("/lib/vitkit/__main__.py train pets --processes 2", "vitkit train pets --processes 2"),
+        ("mine.py", "mine.py"),
+        ("", ""),
+    ],
+)
+def test_the_command_to_repeat_it_can_be_typed(given: str, shown: str) -> None:
+    run = SimpleNamespace(environment={"command": given})
+    assert command(run) == shown  # type: ignore[arg-type]  # of a run it looks at nothing else

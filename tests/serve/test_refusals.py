@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vitkit.cli.main import main
+from vitkit.errors import WorkError
+
 from .client import Server, encoded, picture, running, until
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -214,6 +217,17 @@ def test_what_was_taken_is_answered_after_sigterm(folders: tuple[Path, Path]) ->
         assert server.process.wait(60) == 0
 
 
+def test_a_server_that_cannot_start_says_so_in_one_line(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise WorkError("no process to decode in")
+
+    monkeypatch.setattr("vitkit.serve.house.Decoders", fails)
+    assert main(["serve", str(folders[0]), "--port", "0"]) == 1
+    assert capsys.readouterr().err == "vitkit: no process to decode in\n"
+
+
 def listens(server: Server) -> bool:
     try:
         server.socket().close()
@@ -240,16 +254,12 @@ def test_what_cannot_be_served_is_refused_at_the_start(
     capsys: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from vitkit.cli.main import main
-
     monkeypatch.delenv("VITKIT_TOKEN", raising=False)
     assert main(["serve", str(folders[0]), *words]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_short_token_is_refused(folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from vitkit.cli.main import main
-
     (tmp_path / "token").write_text("short\n")
     assert main(["serve", str(folders[0]), "--token-file", str(tmp_path / "token")]) == 2
     assert "5 characters" in capsys.readouterr().err

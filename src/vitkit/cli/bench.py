@@ -17,7 +17,7 @@ class Bench:
     """Measure speed and memory, beside other libraries, in one run of interleaved rounds."""
 
     model: Positional[str]
-    """A model name, or anything that `vitkit predict` takes."""
+    """A model name, a model folder, run folder or checkpoint."""
     against: str = "timm"
     """Who else takes part, separated by commas: timm, hf, torchvision, vit-pytorch, tutorial, openvino, onnxruntime."""
     infer: bool = False
@@ -26,8 +26,10 @@ class Bench:
     """Time training steps instead of answers."""
     load: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None
     """Time the loader on this data set instead, beside plain Pillow and beside the training step that it feeds."""
+    label: str = "label"
+    """--load: the column of the class, in a CSV or parquet file."""
     data_dir: str | None = None
-    """Where named data sets lie; $VITKIT_DATA by default."""
+    """--load: where named data sets lie; $VITKIT_DATA by default."""
     batch: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N [N …]")] = (8,)
     """Images at a time. Several show how the cost grows."""
     image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="PIXELS [PIXELS …]")] = ()
@@ -49,6 +51,7 @@ class Bench:
             raise InputError("--infer, --train and --load measure different things: give one of them")
         if min(self.rounds, *self.batch) < 1:
             raise InputError("--rounds and --batch must be at least 1")
+        self._refuse_what_would_be_ignored()
         if self.load:
             return self._load(self.load)
         if self.plot:
@@ -76,12 +79,21 @@ class Bench:
             console().print(f"{name} did not take part: {why}", markup=False)
         return 0
 
+    def _refuse_what_would_be_ignored(self) -> None:
+        others = ("label", "data_dir") if not self.load else ("against", "image_size", "no_memory", "plot")
+        given = [name for name in others if getattr(self, name) != getattr(Bench, name)]
+        if self.load and len(self.batch) > 1:
+            raise InputError("--load takes one --batch")
+        if given:
+            when = "with --load" if self.load else "without --load"
+            raise InputError(f"--{given[0].replace('_', '-')} has no effect {when}: leave it out")
+
     def _load(self, data: str) -> int:
         from vitkit.bench.loading import loading
         from vitkit.data.source import open_data
         from vitkit.train.environment import describe_environment
 
-        splits = open_data(data, data_dir=self.data_dir).splits
+        splits = open_data(data, label=self.label, data_dir=self.data_dir).splits
         split = splits.get("train") or next(iter(splits.values()))
         rows = loading(split, _model(self.model).config, self.batch[0], rounds=self.rounds)
         if self.json:

@@ -52,7 +52,7 @@ class Convert:
     label: Annotated[str | None, arg(metavar="NAME")] = None
     """onnx, openvino: the column of the class, in a CSV or parquet file to calibrate on. (default: as in training)"""
     data_dir: str | None = None
-    """Where named data sets lie; $VITKIT_DATA by default."""
+    """onnx, openvino: where named data sets lie; $VITKIT_DATA by default."""
     json: bool = False
     """Print one JSON document."""
 
@@ -100,7 +100,7 @@ def to_weights(command: Convert) -> int:
     return 0
 
 
-FOR_RUNTIMES = ("int8", "calibrate", "sizes", "dynamic_size", "with_preprocessing")
+FOR_RUNTIMES = ("int8", "calibrate", "sizes", "dynamic_size", "with_preprocessing", "label", "data_dir")
 
 # What each target runs
 TARGETS: Mapping[str, Callable[[Convert], int]] = {

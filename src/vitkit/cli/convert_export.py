@@ -1,5 +1,6 @@
 """`vitkit convert … --to onnx|openvino`: the targets that are graphs for a runtime, not weights in a layout."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.show import print_json, print_table
@@ -12,12 +13,14 @@ if TYPE_CHECKING:
 def to_runtime(command: "Convert") -> int:
     from vitkit.infer.export import export
     from vitkit.train.snapshot import as_folder
-    from vitkit.weights.folder import load_model
+    from vitkit.weights.folder import read_model
 
     sizes = _sizes(command.sizes)
     opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
     with as_folder(command.source) as source:
-        model = load_model(source, **command.options())
+        model, report = read_model(source, **command.options())
+    for line in report.assumed:
+        print(f"vitkit: assumed: {line}", file=sys.stderr)
     done = export(
         model,
         command.out,

@@ -27,8 +27,7 @@ class Eval:
     data: Positional[str]
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     split: str | None = None
-    """train, val or test; by default test, or val where there is no test. Images without splits are all judged, unless
-    the model has learned from them."""
+    """train, val or test; by default test, else val. Images without splits are all judged, unless it learned them."""
     sizes: tuple[int, ...] = ()
     """Measure at these image sizes as well, such as 160 224 288."""
     temperature: bool = False

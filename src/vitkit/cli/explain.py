@@ -39,7 +39,7 @@ class Explain:
     """For attention and rollout, whose: class, mean, or a patch as ROW,COL; what the model pools by default."""
     target: Annotated[str | None, tyro.conf.arg(name="class")] = None
     """For gradient, attribution and occlusion: the class to explain, a name or number; by default the predicted one."""
-    size: int | None = None
+    size: Annotated[int | None, tyro.conf.arg(metavar="N", aliases=["--image-size"])] = None
     """Explain at another image size than the model's."""
     patches: bool = False
     """Draw the map as the patches it consists of, not smoothly."""

@@ -27,7 +27,7 @@ class Ladder:
     """Decides the order of the images and every random draw."""
     label: str = "label"
     """The column of the class, in a CSV or parquet file."""
-    data_dir: str = ""
+    data_dir: str | None = None
     """Where named data sets lie; $VITKIT_DATA by default."""
     resume: bool = False
     """Go on with a ladder that was interrupted."""
@@ -49,7 +49,7 @@ class Ladder:
             self.out,
             minutes=self.minutes,
             label=self.label,
-            data_dir=self.data_dir,
+            data_dir=self.data_dir or "",
             seed=self.seed,
             changes=self.set,
             resume=self.resume,

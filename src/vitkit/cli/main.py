@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import dataclasses
 import difflib
 import io
 import itertools
@@ -29,7 +28,7 @@ from vitkit.cli.models import Models
 from vitkit.cli.pack import Pack
 from vitkit.cli.plan import Plan
 from vitkit.cli.predict import Predict
-from vitkit.cli.readable import readable
+from vitkit.cli.readable import option_names, readable
 from vitkit.cli.report import Report
 from vitkit.cli.serve import Serve
 from vitkit.cli.summary import Summary
@@ -72,8 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words in (["--version"], ["-V"]):
         print(f"vitkit {vitkit.__version__}")
         return 0
+    command = None
     try:
-        return parse(words or ["--help"]).run()
+        command = parse(words or ["--help"])
+        return command.run()
     except VitkitError as error:
         print(f"vitkit: {error}", file=sys.stderr)
         return error.exit_code
@@ -83,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        print("vitkit: out of memory: use fewer images at a time (--batch), smaller ones or fewer", file=sys.stderr)
+        fewer = "fewer images at a time (--batch)" if hasattr(command, "batch") else "a smaller model"
+        print(f"vitkit: out of memory: use {fewer}, smaller images or fewer", file=sys.stderr)
         return WorkError.exit_code
     except OSError as error:  # a disk that is full or not ours, met where nobody looked for it
         print(f"vitkit: {error.filename or 'the work failed'}: {error.strerror or error}", file=sys.stderr)
@@ -126,7 +128,7 @@ def one_line(box: str) -> str:
 
 def _nearest(said: str, command: Any) -> str:
     """The option of this command that a misspelt one may have meant."""
-    options = ["--" + field.name.replace("_", "-") for field in dataclasses.fields(command)]
+    options = option_names(command)
     for word in re.findall(r"--[\w-]+", said) if said.startswith("Unrecognized") else ():
         if near := difflib.get_close_matches(word, options, n=1):
             return suggest(word, near)

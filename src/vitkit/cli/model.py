@@ -11,12 +11,22 @@ if TYPE_CHECKING:
 def open_model(
     source: str, class_names: str | None = None, preprocess: str | None = None, device: str = "cpu"
 ) -> "ViT":
-    from vitkit.weights.folder import read_model
+    """`class_names` and `preprocess` are for weights that bring none: a model's own are not to be mistaken."""
+    from vitkit.errors import UsageError
+    from vitkit.weights.folder import own_info, read_model
 
+    own = own_info(source)
+    for option, given in (("class_names", class_names), ("preprocess", preprocess)):
+        if given and own and getattr(own, option):
+            raise UsageError(f"{source} brings its own {option.replace('_', ' ')}: leave out --{_dashed(option)}")
     model, report = read_model(source, class_names=class_names, preprocess=preprocess)
     for line in report.assumed:
         print(f"vitkit: assumed: {line}", file=sys.stderr)
     return model.to(device)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def open_config(model: str) -> "ViTConfig":

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from vitkit.cli.model import open_model
 from vitkit.cli.place import file_to_write
@@ -34,7 +34,7 @@ class Predict:
     """Images at a time."""
     engine: str = "auto"
     """eager, compiled, openvino or onnx; auto picks by the number of images and says what."""
-    size: int | None = None
+    size: Annotated[int | None, arg(metavar="N", aliases=["--image-size"])] = None
     """Another image size than the model's own; of an export with several sizes, which one."""
     class_names: str | None = None
     """A JSON file or one name per line, for weights that bring no class names."""
@@ -79,10 +79,13 @@ class Predict:
 
     def _open(self) -> "str | ViT":
         """An export as it is; else the model, once what had to be assumed of it is said."""
+        from vitkit.errors import UsageError
         from vitkit.infer.choose import pick_device
         from vitkit.infer.exported import find_exported
 
         if find_exported(self.model, self.size) is not None:
+            if self.class_names or self.preprocess:
+                raise UsageError(f"{self.model} is an export and brings its own class names and preprocessing")
             return self.model
         return open_model(self.model, self.class_names, self.preprocess, pick_device("auto"))
 

@@ -27,6 +27,17 @@ def readable(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def option_names(command: Callable[..., Any]) -> list[str]:
+    """As they are typed."""
+    found = []
+    for name, kind in get_type_hints(command, include_extras=True).items():
+        chosen = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+        if _POSITIONAL not in chosen:
+            own = [each.name for each in chosen if getattr(each, "name", None)]
+            found.append("--" + (own[-1] if own else name).replace("_", "-"))
+    return found
+
+
 def _word(name: str, kind: Any) -> str:
     """N for a number; else what the argument's name ends with: DIR of --data-dir."""
     kinds = [k for k in get_args(kind) or (kind,) if k not in (type(None), ...)]

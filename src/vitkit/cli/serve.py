@@ -1,3 +1,4 @@
+import sys
 from dataclasses import dataclass
 
 from tyro.conf import Positional
@@ -14,7 +15,7 @@ class Serve:
     port: int = 8000
     """0 takes a free one."""
     engine: str = "auto"
-    """eager, compiled, onnx, openvino or auto."""
+    """eager, compiled, onnx or openvino; auto is eager, which is ready at once."""
     batch: int = 32
     """Images that the model takes at once, at most."""
     wait: float = 5.0
@@ -22,7 +23,7 @@ class Serve:
     queue: int = 256
     """Images under way; above, requests are refused with 429."""
     deadline: float = 10.0
-    """Seconds for an answer; above, 504."""
+    """Seconds for an answer, 60 or more for an explanation; above, 504."""
     decoders: int = 2
     """Processes that decode images."""
     body: float = 20.0
@@ -55,13 +56,16 @@ class Serve:
         limits = Limits(
             body=int(self.body * MIB), pixels=int(self.pixels * 1e6), waiting=self.queue, batch=self.batch,
             wait_ms=self.wait, deadline=self.deadline, decoders=self.decoders,
+            held=max(Limits.held, int(2 * self.body * MIB)),
+            explain_deadline=max(Limits.explain_deadline, self.deadline),
         )  # fmt: skip
         token = read_token(self.token_file)
-        serve(
+        cut_off = serve(
             self.model, self.host, self.port, engine=self.engine, limits=limits, token=token,
             allow_hosts=self.allow_host, samples=self.samples, listening=_announce,
         )  # fmt: skip
-        print("vitkit: stopped; all that was taken is answered", flush=True)
+        fate = f"{cut_off} requests took too long and were cut off" if cut_off else "all that was taken is answered"
+        print(f"vitkit: stopped; {fate}", flush=True)
         return 0
 
 
@@ -70,5 +74,7 @@ def _announce(address: str, house: object) -> None:
 
     assert isinstance(house, House)
     for served in house.models.values():
+        for line in served.assumed:
+            print(f"vitkit: assumed of {served.name}: {line}", file=sys.stderr)
         print(f"{served.name}: {len(served.predictor.class_names)} classes, {served.predictor.chosen}")
     print(f"serving at {address} (Ctrl-C stops)", flush=True)

@@ -1,6 +1,7 @@
 """What one run has to tell, in the order in which one asks."""
 
 import json
+import shlex
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -71,9 +72,13 @@ def repeat(run: Run) -> str:
 
 
 def command(run: Run) -> str:
-    """As it was given, without the place where the program lies."""
-    program, _, rest = str(run.environment.get("command", "")).partition(" ")
-    return f"{Path(program).name} {rest}".strip()
+    """As it was given, without the place where the program lies; processes of one run are started by `vitkit` too."""
+    try:
+        program, *rest = shlex.split(str(run.environment.get("command", "")))
+    except ValueError:  # nothing, or no command of a shell
+        return ""
+    name = Path(program).name
+    return shlex.join(["vitkit" if name == "__main__.py" else name, *rest])
 
 
 def _title(run: Run) -> str:

@@ -1,8 +1,7 @@
 """The HTTP application: which address does what."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -49,7 +48,6 @@ def create_app(house: House, token: str | None = None, hosts: Iterable[str] = ()
     paths = [route.path for route in routes if isinstance(route, Route) and "{" not in route.path]
     return Starlette(
         routes=[*routes, Mount("/page", StaticFiles(directory=PAGE))],
-        lifespan=endpoints.lifespan,
         exception_handlers={HTTPException: _pass_on, Refusal: _pass_on},
         middleware=[Middleware(Guard, metrics=house.metrics, paths=paths, token=token, hosts=hosts)],
     )
@@ -63,12 +61,6 @@ class Endpoints:
     def __init__(self, house: House) -> None:
         self.house, self.limits = house, house.limits
         self.document = document(house.limits, vitkit.__version__)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        await asyncio.to_thread(self.house.open)
-        yield
-        await asyncio.to_thread(self.house.close)
 
     async def page(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})

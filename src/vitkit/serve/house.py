@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 
 class House:
-    """Predictions and explanations run in threads of their own: a slow explanation delays no prediction."""
+    """Open as a context. Predictions and explanations run in threads of their own: a slow explanation delays no
+    prediction."""
 
     def __init__(self, models: Mapping[str, Served], limits: Limits, samples: Mapping[str, bytes]) -> None:
         self.models, self.limits, self.samples = dict(models), limits, dict(samples)
@@ -30,7 +31,7 @@ class House:
         self.explaining = 0
         self.ready = False
 
-    def open(self) -> None:
+    def __enter__(self) -> Self:
         self.decoders = Decoders(
             [m.predictor.preprocess for m in self.models.values()], self.limits, self.metrics.replaced.add
         )
@@ -45,13 +46,14 @@ class House:
         for model in self.models.values():
             model.predictor.warm_up()
         self.ready = True
+        return self
 
-    def close(self) -> None:
-        """What was taken is finished first."""
+    def __exit__(self, *_: object) -> None:
+        """What has begun is finished first."""
         self.ready = False
         for batcher in self.batchers.values():
             batcher.close()
-        self.lane.shutdown()
+        self.lane.shutdown(cancel_futures=True)
         self.decoders.close()
 
     def is_ready(self) -> bool:

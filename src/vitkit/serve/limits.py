@@ -1,5 +1,6 @@
 """How much of everything the server takes, and who gets in: `Gate` counts images and bytes from door to answer."""
 
+from asyncio import CancelledError
 from dataclasses import dataclass
 
 from vitkit.serve.refusal import Refusal
@@ -34,6 +35,7 @@ class Gate:
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.images, self.bytes = limits, 0, 0
+        self.cut_off = 0  # requests that were ended before their answer
 
     def place(self) -> "Place":
         return Place(self)
@@ -48,7 +50,8 @@ class Place:
     def __enter__(self) -> "Place":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.gate.cut_off += kind is CancelledError
         self.gate.images -= self.images
         self.gate.bytes -= self.bytes
 

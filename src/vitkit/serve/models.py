@@ -9,7 +9,7 @@ from typing import Any
 from vitkit.errors import InputError
 from vitkit.infer import Predictor
 from vitkit.serve.refusal import Refusal
-from vitkit.weights.folder import CARD, ModelInfo, card
+from vitkit.weights.folder import CARD, ModelInfo, card, own_info
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Served:
     name: str
     predictor: Predictor
     card: str
+    assumed: Sequence[str] = ()  # of weights that do not say it themselves
 
     def about(self) -> dict[str, Any]:
         """What a client needs to know; nothing of where the model lies."""
@@ -57,7 +58,7 @@ def load(sources: Sequence[str], engine: str = "auto", images: int | None = None
                 f"{source} takes images of {predictor.preprocess.channels} channels: no image file has such"
             )
         name = _unique(name_of(source), served)
-        served[name] = Served(name, predictor, _card(source, name, predictor))
+        served[name] = Served(name, predictor, _card(source, name, predictor), _assumed(source, predictor))
     return served
 
 
@@ -77,9 +78,15 @@ def _unique(name: str, taken: dict[str, Served]) -> str:
     return free
 
 
+def _assumed(source: str, predictor: Predictor) -> Sequence[str]:
+    info = predictor.model.info if predictor.model is not None else None
+    return () if info is None or own_info(source) else info.origin.get("assumed", ())
+
+
 def _card(source: str, name: str, predictor: Predictor) -> str:
     for place in (Path(source) / CARD, Path(source) / "model" / CARD, Path(source).parent / CARD):
-        if Path(source).exists() and place.is_file() and (place.parent / "config.json").is_file():
+        described = any((place.parent / name).is_file() for name in ("config.json", "export.json"))
+        if Path(source).exists() and place.is_file() and described:
             return place.read_text()
     if predictor.model is not None:
         return card(name, predictor.model, predictor.model.info or ModelInfo())

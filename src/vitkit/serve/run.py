@@ -32,8 +32,11 @@ def serve(
     allow_hosts: Sequence[str] = (),
     samples: str | None = None,
     listening: Callable[[str, House], None] = lambda address, house: None,
-) -> None:
-    """Until SIGTERM or SIGINT; what was taken is answered before it ends. Port 0 takes a free one."""
+) -> int:
+    """Until SIGTERM or SIGINT; what was taken is answered before it ends. Port 0 takes a free one.
+
+    Returns how many requests had to be cut off, since they took longer than an orderly end may take.
+    """
     check_exposure(host, token)
     limits = limits or Limits()
     with _listen(host, port) as listener:  # first: a port that is taken shows at once, not when all is loaded
@@ -43,14 +46,16 @@ def serve(
         config = uvicorn.Config(
             app, http=Connection, ws="none", proxy_headers=False, server_header=False, log_level="error",
             access_log=False, timeout_keep_alive=int(limits.headers), limit_concurrency=limits.connections,
-            timeout_graceful_shutdown=limits.drain, h11_max_incomplete_event_size=16_384,
+            timeout_graceful_shutdown=limits.drain, h11_max_incomplete_event_size=16_384, lifespan="off",
         )  # fmt: skip
         at = listener.getsockname()
         shown = f"[{at[0]}]" if ":" in at[0] else at[0]
         server = _Announcing(config, lambda: listening(f"http://{shown}:{at[1]}/", house))
-        for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises it again once all is answered: nothing is left
-            signal.signal(number, lambda *_: None)
-        server.run(sockets=[listener])
+        with house:
+            for number in (signal.SIGTERM, signal.SIGINT):  # raised again by uvicorn when all is answered
+                signal.signal(number, lambda *_: None)
+            server.run(sockets=[listener])
+        return house.gate.cut_off
 
 
 class _Announcing(uvicorn.Server):

@@ -47,7 +47,7 @@ def _read(paths: Iterable[Path]) -> dict[str, bytes]:
         except Refusal:
             continue
         if content[:2] in _TYPES:
-            found[path.stem] = content
+            found[path.stem if path.stem not in found else path.name] = content
     return found
 
 

@@ -91,6 +91,8 @@ def read_model(
     """The same, with the report of how it came about."""
     path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
     folder = own_folder(path)
+    if folder and config:
+        raise WeightsError(f"{source} says itself what it is: {', '.join(config)} cannot be set for it")
     name = str(source) if hub.is_name(source) else ""
     model, report = _read_folder(folder) if folder else read_foreign(path, config, name)
     if preprocess is not None:
@@ -113,6 +115,12 @@ def read_config(source: str | Path) -> ViTConfig:
     path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
     folder = own_folder(path)
     return read_description(folder / CONFIG)[0] if folder else read_foreign(path)[1].config
+
+
+def own_info(source: str | Path) -> ModelInfo | None:
+    """What a model folder of vitkit's says of itself; None: it is none."""
+    folder = None if hub.is_name(source) else own_folder(Path(source))
+    return read_description(folder / CONFIG)[1] if folder else None
 
 
 def own_folder(source: Path) -> Path | None:
