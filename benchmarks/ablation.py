@@ -76,15 +76,16 @@ def keep(row: dict[str, object]) -> None:
 
 
 def table() -> str:
-    found = defaultdict(list)
+    found: dict[tuple[float, str], dict[int, float]] = defaultdict(dict)
     for row in rows():
-        found[row["epochs"], row["without"]].append(row["val"])
+        found[row["epochs"], row["without"]][row["seed"]] = row["val"]
     lines = ["| epochs | recipe | validation, seed by seed | mean | to the whole recipe |", "|---|---|---|---|---|"]
     for (epochs, name), values in found.items():
-        whole = found.get((epochs, "the recipe"))
-        change = f"{100 * (statistics.mean(values) - statistics.mean(whole)):+.1f} points" if whole else ""
-        each = ", ".join(f"{value:.1%}" for value in values)
-        lines.append(f"| {epochs:g} | {name} | {each} | {statistics.mean(values):.1%} | {change} |")
+        whole = found[epochs, "the recipe"]  # seed beside seed: chance is then the same for both
+        pairs = [value - whole[seed] for seed, value in values.items() if seed in whole]
+        change = f"{100 * statistics.mean(pairs):+.1f} points" if pairs else ""
+        each = ", ".join(f"{value:.1%}" for value in values.values())
+        lines.append(f"| {epochs:g} | {name} | {each} | {statistics.mean(values.values()):.1%} | {change} |")
     return "\n".join(lines)
 
 

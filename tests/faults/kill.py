@@ -1,9 +1,10 @@
 """Kill a training run at random instants, resume it each time, and compare the final weights with a run left in peace.
 
-    python -m tests.faults.kill --kills 100
+    python -m tests.faults.kill --kills 100 [--spread]
 
 Every step is saved, so that many of the kills fall into a save. The number of worker processes changes from one start
-to the next. Prints one line per kill and the two hashes; exits with 1 where they differ.
+to the next. With --spread nothing is dropped out, and the steps are spread over two cores. Prints one line per kill and
+the two hashes; exits with 1 where they differ.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 SETTINGS = {
@@ -25,17 +27,21 @@ SETTINGS = {
     "keep.every_minutes": "0",
     "machine.precision": "auto",
 }
+SPREAD = {**SETTINGS, "config.dropout": "0.0", "machine.threads": "2"}
 
 
-def command(out: Path, workers: int, *more: str) -> list[str]:
+Settings = Mapping[str, str]
+
+
+def command(out: Path, settings: Settings, workers: int, *more: str) -> list[str]:
     words = [sys.executable, "-m", "vitkit", "train", "digits", "--out", str(out), "--json", *more]
-    for key, value in {**SETTINGS, "machine.workers": str(workers)}.items():
+    for key, value in {**settings, "machine.workers": str(workers)}.items():
         words += ["--set", f"{key}={value}"]
     return words
 
 
-def finish(out: Path, workers: int, *more: str) -> str:
-    done = subprocess.run(command(out, workers, *more), capture_output=True, text=True)
+def finish(out: Path, settings: Settings, *more: str) -> str:
+    done = subprocess.run(command(out, settings, 0, *more), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the run failed:\n{done.stderr}")
     return json.loads(done.stdout)["weights_sha256"]
@@ -45,12 +51,13 @@ def newest(out: Path) -> str:
     return max((p.name for p in (out / "checkpoints").glob("step-*.json")), default="")
 
 
-def kill_once(out: Path, workers: int, chance: random.Random) -> tuple[bool, str]:
+def kill_once(out: Path, settings: Settings, chance: random.Random) -> tuple[bool, str]:
     """Start or resume, wait until it has come on by a step, then a random while; kill. False when it ended before."""
     before = newest(out)
     process = subprocess.Popen(
-        command(out, workers, "--resume"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+        command(out, settings, chance.choice([0, 0, 1, 2]), "--resume"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
     while process.poll() is None and newest(out) == before:
         time.sleep(0.005)
     time.sleep(chance.uniform(0.0, 0.4))
@@ -61,22 +68,24 @@ def kill_once(out: Path, workers: int, chance: random.Random) -> tuple[bool, str
     return alive, newest(out)
 
 
-def campaign(kills: int, folder: Path, seed: int = 0, say: bool = True) -> tuple[str, str, int]:
+def campaign(
+    kills: int, folder: Path, seed: int = 0, say: bool = True, settings: Settings = SETTINGS
+) -> tuple[str, str, int]:
     """The hash of the run left in peace, that of the last run that was killed, and how many kills there were."""
     chance = random.Random(seed)
-    expected = finish(folder / "whole", 0)
+    expected = finish(folder / "whole", settings)
     done, round_ = 0, 0
     while done < kills:
         out = folder / f"killed-{round_}"
         while done < kills:
-            alive, step = kill_once(out, chance.choice([0, 0, 1, 2]), chance)
+            alive, step = kill_once(out, settings, chance)
             if not alive:
                 break
             done += 1
             if say:
                 torn = len(list((out / "checkpoints").glob(".*.tmp")))
                 print(f"kill {done:3}  newest {step}  torn files {torn}", flush=True)
-        found = finish(out, 0, "--resume")
+        found = finish(out, settings, "--resume")
         if say:
             print(f"round {round_}: {found[:16]} {'equal' if found == expected else 'DIFFERENT'}", flush=True)
         if found != expected:
@@ -89,8 +98,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--spread", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        expected, found, kills = campaign(options.kills, Path(place), options.seed)
+        expected, found, kills = campaign(
+            options.kills, Path(place), options.seed, settings=SPREAD if options.spread else SETTINGS
+        )
     print(f"{kills} kills; in peace {expected}; killed {found}; {'equal' if expected == found else 'DIFFERENT'}")
     sys.exit(expected != found)

@@ -19,6 +19,7 @@ FINE_TUNE_BELOW = 100_000  # images: with fewer, pre-trained weights are worth m
 SMALL_SIDE = 64  # pixels
 LONG = 2.0  # aspect ratio from which a centre crop loses half of the picture
 SKEWED = 3.0  # largest class over smallest
+PAD = "--set preprocess.fit=pad --set preprocess.crop_fraction=1"
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,14 @@ def advise(train_counts: np.ndarray, short_side: float, aspect: float, grey: boo
         f"{model} at {size} pixels: {images:,} training images of about {short_side:.0f} pixels"
         + (", to be fine-tuned from pre-trained weights" if fine_tune else ""),
         f"fit {fit}: 95 % of the images are at most {aspect:.2f} times as long as wide"
-        + ("; a crop would lose half of the longest (with crop_fraction 1, nothing)" if fit == "pad" else ""),
+        + ("; a crop would lose half of the longest: " + PAD if fit == "pad" else ""),
     ]
     if np.count_nonzero(train_counts) == 1:
         reasons.append("a folder for each class: there is one class only, and nothing to tell it from")
     if weights is not None:
         present = train_counts[train_counts > 0]
-        reasons.append(
-            f"class weights: the largest class has {present.max() / present.min():.1f} times the images of the smallest"
-        )
+        times = f"{present.max() / present.min():.1f} times the images of the smallest"
+        reasons.append(f"class weights: the largest class has {times}: --set loss.class_weights=balanced")
     whole = 1.0 if small or fit == "pad" else 0.875
     return Advice(model, size, 1 if grey else 3, fit, whole, fine_tune, weights, reasons)
 
