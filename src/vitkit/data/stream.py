@@ -9,6 +9,7 @@ place of every sample is known before the first is read, so the order stays a pu
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -193,32 +194,38 @@ def _parquet_files(name: str, paths: Sequence[str], found: Sequence[Stored | Non
                 f"{limit:.2%}), such as {gone}: copy it again"
             )
     try:
-        heads = list(parallel(lambda i: _head(there[i], label), len(there)))
+        heads = list(parallel(lambda i: retried(lambda: _read_head(there[i], label), there[i].path), len(there)))
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{name}: cannot be read as parquet ({str(error).splitlines()[0]})") from error
     notes = [f"{path} is missing" for path, stored in zip(paths, found, strict=True) if stored is None]
-    column, class_names, _, _, _, _ = heads[0]
-    counts = [sum(groups) for _, _, groups, _, _, _ in heads]
-    shards = [Shard(s.path, n, s.size, groups=h[2], stored=s) for s, n, h in zip(there, counts, heads, strict=True)]
+    counts = [sum(head.groups) for head in heads]
+    shards = [Shard(s.path, n, s.size, groups=h.groups, stored=s) for s, n, h in zip(there, counts, heads, strict=True)]
     rows = Rows(
         np.repeat(np.arange(len(heads), dtype=np.int32), counts),
         np.concatenate([np.arange(n) for n in counts]),
-        np.concatenate([sizes for *_, sizes in heads]),
+        np.concatenate([head.sizes for head in heads]),
         Names.of([f"[{row}]" for n in counts for row in range(n)]),
     )
-    values = pyarrow.chunked_array([chunk for _, _, _, labels, _, _ in heads for chunk in labels.chunks])
+    values = pyarrow.chunked_array([chunk for head in heads for chunk in head.labels.chunks])
     places = [f"{s.path}[{row}]" for s, n in zip(there, counts, strict=True) for row in range(n)]
-    splits = [split for _, _, _, _, part, _ in heads for split in part]
-    labels = parquet_labels(values, places)
-    return Found(name, Shards(shards, rows, column), labels, splits, class_names, notes, keep_order=True)
+    splits = [split for head in heads for split in head.splits]
+    labels, images = parquet_labels(values, places), Shards(shards, rows, heads[0].column)
+    return Found(name, images, labels, splits, heads[0].class_names, notes, keep_order=True)
 
 
-def _head(stored: Stored, label: str) -> tuple[str, list[str] | None, tuple[int, ...], Any, list[str], np.ndarray]:
-    """The image column, class names, rows per row group, labels, splits, and about how many bytes each row takes."""
-    return retried(lambda: _read_head(stored, label), stored.path)
+@dataclass(frozen=True)
+class _Head:
+    """What is read of a parquet file at once."""
+
+    column: str  # of the images
+    class_names: list[str] | None
+    groups: tuple[int, ...]  # rows of each row group
+    labels: Any  # per row, as are all below
+    splits: list[str]
+    sizes: np.ndarray  # bytes, about
 
 
-def _read_head(stored: Stored, label: str) -> tuple[str, list[str] | None, tuple[int, ...], Any, list[str], np.ndarray]:
+def _read_head(stored: Stored, label: str) -> _Head:
     from pyarrow import parquet, types
 
     with open_file(stored.path) as raw:
@@ -240,4 +247,4 @@ def _read_head(stored: Stored, label: str) -> tuple[str, list[str] | None, tuple
         splits = [split_of_file(Path(stored.path))] * metadata.num_rows
     rows = tuple(g.num_rows for g in groups)
     sizes = np.repeat([g.total_byte_size // max(g.num_rows, 1) for g in groups], rows).astype(np.int64)
-    return column, huggingface_names(schema, label), rows, table[label], splits, sizes
+    return _Head(column, huggingface_names(schema, label), rows, table[label], splits, sizes)

@@ -156,7 +156,7 @@ def _meet(rank: int, size: int) -> Store:
             time.sleep(0.1)
 
 
-def launch() -> str:
+def job_name() -> str:
     """The name of the job that torchrun runs: it outlives processes that are started again; empty without torchrun.
 
     The id that was given with --rdzv-id or made up by --standalone. Without either it is that of the launcher, which

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import vitkit
-from vitkit.train.distributed import launch
+from vitkit.train.distributed import job_name
 
 
 def describe_environment() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def describe_environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "command": shlex.join(sys.argv),
-        "launch": launch(),
+        "launch": job_name(),
     }
 
 

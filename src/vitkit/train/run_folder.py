@@ -18,7 +18,7 @@ from typing import Any
 from vitkit.data.source import Dataset
 from vitkit.errors import UsageError
 from vitkit.files import write_json
-from vitkit.train.distributed import launch
+from vitkit.train.distributed import job_name
 from vitkit.train.environment import describe_environment
 from vitkit.train.recipe import Recipe
 
@@ -47,7 +47,7 @@ def open_folder(folder: Path, recipe: Recipe, data: Dataset) -> None:
 def is_ours(folder: Path) -> bool:
     """Was the run begun by the very job that this process belongs to? Then it was started again, and goes on."""
     try:
-        return bool(launch()) and json.loads((folder / "environment.json").read_text()).get("launch") == launch()
+        return bool(job_name()) and json.loads((folder / "environment.json").read_text()).get("launch") == job_name()
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -26,7 +26,7 @@ class Saver(Protocol):
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeSaver:
     """The main process has everything, and writes it before it goes on."""
 
     folder: Path
@@ -41,7 +41,7 @@ class Whole:
         pass
 
 
-class InParts:
+class ShardSaver:
     """Every process copies its part aside and goes on; a thread writes, verifies and names it.
 
     One save at a time: the next one waits for it. The threads speak through a group of their own, on the CPU, for on

@@ -25,7 +25,7 @@ from vitkit.train.clock import Clock
 from vitkit.train.distributed import World
 from vitkit.train.log import Log
 from vitkit.train.recipe import Recipe
-from vitkit.train.saving import InParts, Saver, Whole
+from vitkit.train.saving import Saver, ShardSaver, WholeSaver
 from vitkit.train.schedule import check_sizes
 from vitkit.train.start import adapt, fit_head, needs_head
 from vitkit.train.state import State
@@ -205,7 +205,7 @@ def prepare(
         recipe, folder, world, task,
         feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size), lost),
         log=log,
-        saver=(InParts if is_cut else Whole)(states, world, recipe.keep.last),
+        saver=(ShardSaver if is_cut else WholeSaver)(states, world, recipe.keep.last),
         class_weights=weights if recipe.loss.class_weights == "balanced" else None,
         teacher=_teacher(recipe, task, teacher, world),
     )  # fmt: skip
