@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError
+from vitkit.errors import ConfigError, CorruptImageError, DataError, UnknownNameError, UsageError
 
 Encoded = bytes | np.ndarray
 
@@ -182,6 +182,8 @@ class Corrupt:
     """
 
     def __init__(self, total: int, limit: float = CORRUPT_LIMIT) -> None:
+        if not 0 <= limit <= 1:
+            raise ConfigError(f"corrupt_limit={limit:g}: a share lies between 0 and 1")
         self.total, self.limit = total, limit
         self.found: dict[str, str] = {}
 
