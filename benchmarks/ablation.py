@@ -81,7 +81,7 @@ def table() -> str:
         found[row["epochs"], row["without"]][row["seed"]] = row["val"]
     lines = ["| epochs | recipe | validation, seed by seed | mean | to the whole recipe |", "|---|---|---|---|---|"]
     for (epochs, name), values in found.items():
-        whole = found[epochs, "the recipe"]  # seed beside seed: chance is then the same for both
+        whole = found.get((epochs, "the recipe"), {})  # seed beside seed: chance is then the same for both
         pairs = [value - whole[seed] for seed, value in values.items() if seed in whole]
         change = f"{100 * statistics.mean(pairs):+.1f} points" if pairs else ""
         each = ", ".join(f"{value:.1%}" for value in values.values())

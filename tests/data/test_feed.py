@@ -1,5 +1,7 @@
 """Batches of photographs: the same whoever makes them, and decoded no larger than they need be."""
 
+import subprocess
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -72,3 +74,35 @@ def test_a_crop_of_a_reduced_photograph_is_nearly_that_of_the_whole_one(files: S
         assert difference.mean() < 2.0, files.images.name(index)
         reduced += difference.max() > 0
     assert reduced >= 8, "most of these should have been decoded at a reduced scale"
+
+
+SCRIPT = """
+import os, sys
+import numpy as np
+from vitkit.data.feed import Feed
+from vitkit.data.loader import Plan
+from vitkit.errors import WorkError
+
+class Broken:
+    threads = 1
+
+    def fetch(self, picks, size):
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), 9)
+        raise WorkError("the store is gone")
+
+if __name__ == "__main__":
+    try:
+        next(Feed(Broken(), np.zeros(9, int), Plan(9, 3, seed=0)).stream(0, lambda step: (8, 8), workers=2))
+    except (WorkError, RuntimeError) as error:
+        print(type(error).__name__)
+        sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("how", ["raises", "killed"])
+def test_a_worker_process_that_fails_ends_the_run(how: str, tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, str(tmp_path / "run.py"), how], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.strip() == ("WorkError" if how == "raises" else "RuntimeError")

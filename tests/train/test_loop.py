@@ -21,7 +21,7 @@ from vitkit.data.source import Arrays, Dataset, Split
 from vitkit.errors import ConfigError, UsageError, WorkError
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.log import Journal
-from vitkit.train.run_folder import hold
+from vitkit.train.run_folder import hold, read_recipe
 from vitkit.train.setup import batch_size, choose_model
 from vitkit.weights.folder import load_model
 
@@ -221,6 +221,7 @@ def test_a_resumed_run_does_what_its_recipe_says_outright(tmp_path: Path, monkey
     _, numbers = loop.checkpoint.read_newest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
     assert numbers["choice"] == {"made": True, "bf16": False, "compile": False, "micro_batch": 8}
     assert result.skipped_updates > 5, "it has as many chances as before"
+    assert read_recipe(tmp_path / "run").machine.precision == "fp32", "and stays so when it is resumed again"
 
 
 def test_two_runs_that_begin_together_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,20 +246,20 @@ def test_the_last_weights_are_judged_where_time_ends_during_a_save(
     original = loop.Run._save
 
     def slowly(self: loop.Run) -> None:
-        if self.state.clock.step == 4:
+        if self.state.clock.step == 3:
             self.began -= 3600
         original(self)
 
     monkeypatch.setattr(loop.Run, "_save", slowly)
-    monkeypatch.setattr(loop.Run, "_save_is_due", lambda self: self.state.clock.step == 4)
+    monkeypatch.setattr(loop.Run, "_save_is_due", lambda self: self.state.clock.step == 3)
     result = run(tmp_path / "run", "budget.minutes=60", "budget.choose=last", "budget.validate_every=0.06")
-    assert result.steps == 4
+    assert result.steps == 3
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
-    assert [line["step"] for line in lines if "val_top1" in line] == [2, 4]
+    assert [line["step"] for line in lines if "val_top1" in line] == [2, 3]
 
 
 def test_a_run_that_has_stopped_early_takes_no_step_when_it_is_resumed(tmp_path: Path) -> None:
-    changes = ("budget.early_stop=1", "optimizer.lr=1e-12", "budget.validate_every=0.03", "keep.every_minutes=0")
+    changes = ("budget.early_stop=1", "optimizer.lr=1e-12", "budget.validate_every=0.03")
     ended = run(tmp_path / "run", *changes, epochs=5.0)
     again = run(tmp_path / "run", *changes, resume=True, epochs=5.0)
     assert (again.steps, again.weights_sha256) == (ended.steps, ended.weights_sha256)

@@ -43,7 +43,8 @@ class Embed:
         write = writer(self.out)  # a wrong ending shows before the work, not after it
         file_to_write(self.out)
         model = open_model(self.model, device=pick_device("auto"))
-        data = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0)
+        opening: dict[str, Any] = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
+        data = open_data(self.data, val_fraction=0.0, **opening)
         if self.split and self.split not in data.splits:
             raise UnknownNameError(f"split of {data.name}", self.split, data.splits)
         preprocess = preprocess_of(model, self.model)

@@ -66,8 +66,7 @@ class Eval:
         names, preprocess = names_and_preprocess(model, self.model)
         self._check_sizes(model)
         other = open_model(self.against, device=device) if self.against else None
-        opening = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
-        data = open_judged(self.data, [model, other] if other else [model], self.split, **opening)
+        data = open_judged(self.data, [model, other] if other else [model], self.split, **self._opening)
         name, split = self._pick(data, names)
         found = self._predict(model, self.model, data, name)
         evaluation = evaluate_predictions(found)
@@ -124,7 +123,7 @@ class Eval:
             raise UsageError(
                 "--knn takes one number above 0 or none, and no --sizes, --temperature or --against with it"
             )
-        data = open_data(self.data, label=self.label, data_dir=self.data_dir, **drawn_by(model))
+        data = open_data(self.data, **self._opening, **drawn_by(model))
         name, _ = self._pick(data, data.class_names)
         with tracked(f"features for {name}", quiet=self.json) as progress:
             found = nearest(
@@ -155,6 +154,10 @@ class Eval:
         _, images = self._pick(data, names, split)
         with tracked(f"evaluating {split}", quiet=self.json) as progress:
             return predict(model, images, preprocess, names, progress=progress, **self._reading)
+
+    @property
+    def _opening(self) -> dict[str, Any]:
+        return {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
 
     @property
     def _reading(self) -> dict[str, Any]:

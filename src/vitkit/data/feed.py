@@ -207,10 +207,14 @@ class Feed:
             yield from self._threaded(start, size_at)
             return
         wanted = ((step, size_at(step)) for step in count(start))
-        yield from DataLoader(
+        batches = iter(DataLoader(
             _Steps(self), batch_size=None, sampler=wanted, num_workers=workers, prefetch_factor=2,
             worker_init_fn=_leave_it_to_the_main_process,
-        )  # fmt: skip
+        ))  # fmt: skip
+        try:
+            yield from batches
+        finally:  # at the end of Python they would be sent one SIGTERM, and waited for
+            batches._shutdown_workers()  # type: ignore[attr-defined]  # no public way ends them at once
 
     def _threaded(self, start: int, size_at: Callable[[int], tuple[int, int]]) -> Iterator[Batch]:
         with ThreadPoolExecutor(self.store.threads, thread_name_prefix="feed") as pool:

@@ -27,7 +27,7 @@ from vitkit.files import write_atomic
 
 LABELS = (".cls", ".json", ".txt")
 MAX_LABEL = 2**20  # bytes: what is longer is no label
-VERSION = 1  # of what is kept: another one is scanned anew
+VERSION = 2  # of what is kept: another one is scanned anew
 
 
 @dataclass(frozen=True)

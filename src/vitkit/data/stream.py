@@ -30,11 +30,12 @@ from vitkit.data.readers import (
 )
 from vitkit.data.scan import Scanned, scan_tar
 from vitkit.data.shards import Names, Rows, Shard, Shards
-from vitkit.data.source import CORRUPT_LIMIT, HOLDS, Dataset, Encoded, parallel, read_all
+from vitkit.data.source import CORRUPT_LIMIT, Dataset, Encoded, parallel, read_all
 from vitkit.data.storage import Stored, beside, find, is_pattern, is_remote, look, open_file, retried
 from vitkit.errors import CorruptImageError, DataError, MissingExtraError
 
 SUFFIXES = (".tar", ".parquet")
+UNPACKS = 4 * 2**30  # bytes of packed arrays that are unpacked into memory again
 
 
 def is_shards(spec: str) -> bool:
@@ -88,7 +89,7 @@ def _packed(folder: str, only: Sequence[str] | None, limit: float) -> Dataset:
     data, head = read_index(folder)
     if only is not None:
         data = _restricted(data, {Path(path).name for path in only}, folder)
-    if head["arrays"] and sum(map(len, data.splits.values())) * int(np.prod(head["arrays"])) <= HOLDS:
+    if head["arrays"] and sum(map(len, data.splits.values())) * int(np.prod(head["arrays"])) <= UNPACKS:
         return _unpacked(data, tuple(head["arrays"]), limit)
     return data
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Self, TypeVar
 
@@ -96,7 +97,8 @@ class House:
 
     def _explained(self, loop: asyncio.AbstractEventLoop, job: "Future") -> None:
         """A place is free when the work is over, not when its client has given up."""
-        loop.call_soon_threadsafe(self._leave)
+        with suppress(RuntimeError):  # the server has stopped: nobody waits for a place
+            loop.call_soon_threadsafe(self._leave)
 
     def _leave(self) -> None:
         self.explaining -= 1

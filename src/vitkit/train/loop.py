@@ -135,7 +135,7 @@ class Run:
         clock, every = self.state.clock, self._validation_interval()
         window = Window()
         for batch in self.parts.feed.stream(clock.step, self._size, self.parts.recipe.machine.workers):
-            if clock.done or self._stops_early():
+            if clock.done or self._has_stopped_early():
                 break
             window.add(*self.update(batch), images=self.parts.batch)
             report, save, stop = self.parts.world.any(window.due, self._save_is_due(), self._is_to_stop())
@@ -146,7 +146,7 @@ class Run:
             started = time.monotonic()
             if clock.step % every == 0 or clock.done:
                 self.validate()
-            if save or stop or clock.done:
+            if save or stop or clock.done or self._has_stopped_early():
                 self._save()
             if stop:
                 self._settle()
@@ -155,6 +155,8 @@ class Run:
         if self.state.validated_at != clock.step:  # the time ran out while a state was being saved, or no step was due
             self.validate()
             self._save()
+        if self._has_stopped_early():
+            self.parts.log.say(f"no better validation in {self.state.since_best}: stopped early")
         self._settle()
 
     def update(self, batch: Batch) -> tuple[float, float, float]:
@@ -325,12 +327,9 @@ class Run:
         if self.parts.world.is_main and self.state.best:
             checkpoint.forget_other_bests(self.parts.folder / "checkpoints", self.state.best["step"])
 
-    def _stops_early(self) -> bool:
+    def _has_stopped_early(self) -> bool:
         patience = self.parts.recipe.budget.early_stop
-        if patience and self.state.since_best >= patience:
-            self.parts.log.say(f"no better validation in {patience}: stopping early")
-            return True
-        return False
+        return 0 < patience <= self.state.since_best
 
     def _validation_interval(self) -> int:
         return max(1, round(self.parts.recipe.budget.validate_every * self.parts.feed.plan.count / self.parts.batch))

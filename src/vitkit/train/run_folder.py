@@ -36,11 +36,10 @@ def check_folder(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> N
 
 
 def open_folder(folder: Path, recipe: Recipe, data: Dataset) -> None:
-    """The resolved recipe is written into it, unless it is there."""
-    if (folder / "recipe.json").exists():
-        return
-    write_json(folder / "environment.json", describe_environment())
-    write_json(folder / "data.json", {"name": data.name, "sha256": data.fingerprint})
+    """What the run is goes into it; of a resumed one how it runs may have changed, and lasts."""
+    if not (folder / "recipe.json").exists():
+        write_json(folder / "environment.json", describe_environment())
+        write_json(folder / "data.json", {"name": data.name, "sha256": data.fingerprint})
     write_json(folder / "recipe.json", recipe.to_dict())
 
 

@@ -63,7 +63,7 @@ def names_and_preprocess(model: ViT, source: object) -> tuple[Sequence[str], Pre
         lacks = "preprocess" if info is None or info.preprocess is None else "class_names"
         raise WeightsError(
             f"{source} brings no class names or no preprocessing: its answers would have no meaning; "
-            f"give {lacks}= in Python, or make a model folder of it with `vitkit convert {source} OUT --to vitkit "
+            f"give {lacks}= in Python, or make a model folder that has them: `vitkit convert … --to vitkit "
             f"--{lacks.replace('_', '-')} FILE`"
         )
     return info.class_names, info.preprocess
