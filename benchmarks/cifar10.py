@@ -80,19 +80,19 @@ def keep(row: dict[str, object]) -> None:
 
 
 def table() -> str:
-    """Per recipe and budget the mean over the seeds, with Student's 95 % interval from three of them on."""
+    """Per recipe, budget and changes the mean over the seeds, with Student's 95 % interval from three of them on."""
     runs = defaultdict(list)
     for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():
         row = json.loads(line)
-        runs[row["recipe"], row["budget"]].append(row)
-    lines = ["| recipe | budget | seeds | test accuracy | epochs | minutes |", "|---|---|---|---|---|---|"]
-    for (recipe, budget), rows in sorted(runs.items()):
+        others = (change for change in row["changes"] if not change.startswith("machine."))
+        runs[row["recipe"], row["budget"], " ".join(others)].append(row)
+    lines = ["| recipe | budget | changes | seeds | test accuracy | epochs | minutes |", "|---|" + "---|" * 6]
+    for (recipe, budget, changes), rows in sorted(runs.items()):
         tests = [row["test"] for row in rows]
         spread = " ({:.1%} to {:.1%})".format(*mean_interval(tests).interval) if len(tests) >= 3 else ""
         epochs, minutes = (f"{statistics.mean(row[key] for row in rows):.1f}" for key in ("epochs", "minutes"))
-        lines.append(
-            f"| {recipe} | {budget} | {len(rows)} | {statistics.mean(tests):.2%}{spread} | {epochs} | {minutes} |"
-        )
+        found = f"{len(rows)} | {statistics.mean(tests):.2%}{spread}"
+        lines.append(f"| {recipe} | {budget} | {changes} | {found} | {epochs} | {minutes} |")
     return "\n".join(lines)
 
 
