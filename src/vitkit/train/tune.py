@@ -60,7 +60,15 @@ def precisions(recipe: Recipe, world: World) -> list[bool]:
     """
     if recipe.machine.precision == "auto" and recipe.parallel.shard == "full" and world.size > 1:
         return [world.device.type == "cuda" and torch.cuda.is_bf16_supported()]
-    return {"fp32": [False], "bf16": [True], "auto": [False, True]}[recipe.machine.precision]
+    tries = [False, True] if world.device.type != "cpu" or _has_bf16_units() else [False]
+    return {"fp32": [False], "bf16": [True], "auto": tries}[recipe.machine.precision]
+
+
+def _has_bf16_units() -> bool:
+    """A CPU without them emulates bf16, at a tenth of the speed of float32: a trial would take minutes and tell nothing
+    new. Of one that does not say, True."""
+    said = [has for name, has in torch.cpu.get_capabilities().items() if "bf16" in name]
+    return any(said) or not said
 
 
 def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:
