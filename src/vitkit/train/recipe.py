@@ -66,7 +66,7 @@ class Budget:
 class Machine:
     """What may change the speed, but the result by no more than rounding."""
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: the faster one in a short trial; fp32 where bf16 is emulated
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: the faster in a trial; fp32 where bf16 is emulated
     compile: Literal["auto", "on", "off"] = "auto"  # auto: when the run is long enough to pay for it
     micro_batch: int = 0  # images at a time within a step; 0: the whole batch
     checkpoint_blocks: bool = False
