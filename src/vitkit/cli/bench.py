@@ -5,6 +5,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.place import picture_to_write
+from vitkit.cli.readable import option
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.errors import InputError
 
@@ -86,7 +87,7 @@ class Bench:
             raise InputError("--load takes one --batch")
         if given:
             when = "with --load" if self.load else "without --load"
-            raise InputError(f"--{given[0].replace('_', '-')} has no effect {when}: leave it out")
+            raise InputError(f"{option(given[0])} has no effect {when}: leave it out")
 
     def _load(self, data: str) -> int:
         from vitkit.bench.loading import loading

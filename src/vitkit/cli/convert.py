@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, UseAppendAction, arg
 
 from vitkit.cli.convert_export import to_runtime
+from vitkit.cli.readable import option
 from vitkit.cli.show import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -64,9 +65,8 @@ class Convert:
         run = TARGETS[self.to]
         given = [name for name in FOR_RUNTIMES if getattr(self, name)]
         if given and run is not to_runtime:
-            option = f"--{given[0].replace('_', '-')}"
             raise UsageError(
-                f"{option} is for --to onnx and openvino: weights in the layout of {self.to} have none of it"
+                f"{option(given[0])} is for --to onnx and openvino: weights in the layout of {self.to} have none of it"
             )
         return run(self)
 

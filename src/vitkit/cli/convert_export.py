@@ -1,8 +1,8 @@
 """`vitkit convert … --to onnx|openvino`: the targets that are graphs for a runtime, not weights in a layout."""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
+from vitkit.cli.model import tell_assumed
 from vitkit.cli.show import print_json, print_table
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ def to_runtime(command: "Convert") -> int:
     opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
     with as_folder(command.source) as source:
         model, report = read_model(source, **command.options())
-    for line in report.assumed:
-        print(f"vitkit: assumed: {line}", file=sys.stderr)
+    tell_assumed(report)
     done = export(
         model,
         command.out,

@@ -43,16 +43,19 @@ class Embed:
         write = writer(self.out)  # a wrong ending shows before the work, not after it
         file_to_write(self.out)
         model = open_model(self.model, device=pick_device("auto"))
-        opening: dict[str, Any] = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
-        data = open_data(self.data, val_fraction=0.0, **opening)
+        data = open_data(
+            self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0, corrupt_limit=self.corrupt_limit
+        )
         if self.split and self.split not in data.splits:
             raise UnknownNameError(f"split of {data.name}", self.split, data.splits)
         preprocess = preprocess_of(model, self.model)
         parts, skipped = [], list[str]()
         for name in [self.split] if self.split else data.splits:
             with tracked(f"embedding {name}", quiet=self.json) as progress:
-                given: dict[str, Any] = {"batch": self.batch, "corrupt_limit": self.corrupt_limit}
-                found = cached_features(model, data.splits[name], preprocess, progress=progress, **given)
+                found = cached_features(
+                    model, data.splits[name], preprocess,
+                    batch=self.batch, progress=progress, corrupt_limit=self.corrupt_limit,
+                )  # fmt: skip
             parts.append(Table.of(found, data, name))
             skipped += found.skipped
         table = Table.join(parts)

@@ -4,8 +4,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitkit.cli.readable import option
+
 if TYPE_CHECKING:
     from vitkit.model import ViT, ViTConfig
+    from vitkit.weights.info import LoadReport
 
 
 def open_model(
@@ -15,24 +18,29 @@ def open_model(
     from vitkit.errors import UsageError
     from vitkit.weights.folder import own_info, read_model
 
-    own = own_info(source)
-    for option, given in (("class_names", class_names), ("preprocess", preprocess)):
-        if given and own and getattr(own, option):
-            raise UsageError(f"{source} brings its own {option.replace('_', ' ')}: leave out --{_dashed(option)}")
+    for name, given in (("class_names", class_names), ("preprocess", preprocess)):
+        if given and (own := own_info(source)) and getattr(own, name):
+            raise UsageError(f"{source} brings its own {name.replace('_', ' ')}: leave out {option(name)}")
     model, report = read_model(source, class_names=class_names, preprocess=preprocess)
-    for line in report.assumed:
-        print(f"vitkit: assumed: {line}", file=sys.stderr)
+    tell_assumed(report)
     return model.to(device)
 
 
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
+def tell_assumed(report: "LoadReport") -> None:
+    for line in report.assumed:
+        print(f"vitkit: assumed: {line}", file=sys.stderr)
+
+
+def holds_weights(model: str) -> bool:
+    """A place where weights are, not the name of a variant."""
+    from vitkit.weights.hub import is_name
+
+    return Path(model).exists() or is_name(model)
 
 
 def open_config(model: str) -> "ViTConfig":
     """Of a variant by its name, or of anything that holds a model."""
     from vitkit.model.variants import get_config
     from vitkit.weights.folder import read_config
-    from vitkit.weights.hub import is_name
 
-    return read_config(model) if Path(model).exists() or is_name(model) else get_config(model)
+    return read_config(model) if holds_weights(model) else get_config(model)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from vitkit.cli.model import open_config
+from vitkit.cli.model import holds_weights, open_config
 from vitkit.cli.place import picture_to_write
+from vitkit.cli.readable import option
 from vitkit.cli.show import console, print_json, print_table
 from vitkit.errors import UsageError, WorkError
 
@@ -89,8 +90,7 @@ class Plan:
         cluster = self._cluster(job, limit)
         if self.minutes and cluster is None:
             raise self._unknown_pace("--minutes")
-        epochs = 20.0 if self.epochs is None else self.epochs
-        answer = plan(job, limit, images, epochs, self.minutes or 0.0, cluster)
+        answer = plan(job, limit, images, self.epochs or 20.0, self.minutes or 0.0, cluster)
         points = self._simulate(answer, cluster) if self.simulate or self.plot else []
         covered = cover_all(images, self.batch) if points else []
         if self.json:
@@ -112,7 +112,7 @@ class Plan:
             raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
         for name in ("images", "epochs", "minutes", "batch", "image_size", "flops"):
             if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
-                raise UsageError(f"--{name.replace('_', '-')} {given:g}: must be above 0")
+                raise UsageError(f"{option(name)} {given:g}: must be above 0")
         config, images = open_config(self.model), self.images or 1_281_167
         if self.data:
             data = open_data(self.data, label=self.label, data_dir=self.data_dir)
@@ -153,7 +153,7 @@ class Plan:
 
         for name in ("utilization", "bandwidth", "storage", "node_mtbf", "gpus_per_node"):
             if getattr(self, name) <= 0:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be above 0")
+                raise UsageError(f"{option(name)} {getattr(self, name)}: must be above 0")
         if self.calibrate and self.gpus:
             raise UsageError("--calibrate measures this machine's CPU: with --gpus, give their --flops")
         if self.calibrate:
@@ -229,7 +229,6 @@ class Plan:
 
     def _command(self, answer: "Answer") -> str:
         from vitkit.plan.memory import MALLOC
-        from vitkit.weights.hub import is_name
 
         nodes, local = -(-self.gpus // self.gpus_per_node), min(self.gpus, self.gpus_per_node)
         meet = "--standalone" if nodes < 2 else f"--nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST"
@@ -238,7 +237,7 @@ class Plan:
         budget = ["--minutes", f"{self.minutes:g}"] if self.minutes else ["--epochs", f"{answer.epochs:g}"]
         size = [f"preprocess.size={self.image_size}"] if self.image_size else []
         sets = [f"--set {setting}" for setting in (*answer.settings(), *size)]
-        weights = "--init" if Path(self.model).exists() or is_name(self.model) else "--model"
+        weights = "--init" if holds_weights(self.model) else "--model"
         train = ["train", self.data or "DATA", weights, self.model, "--out", "runs/planned", *budget]
         train += ["--label", self.label] if self.label != "label" else []
         train += ["--data-dir", self.data_dir] if self.data_dir else []

@@ -27,14 +27,19 @@ def readable(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def option(name: str) -> str:
+    """As it is typed."""
+    return "--" + name.replace("_", "-")
+
+
 def option_names(command: Callable[..., Any]) -> list[str]:
-    """As they are typed."""
+    """Of a command, without what is given by its place."""
     found = []
     for name, kind in get_type_hints(command, include_extras=True).items():
         chosen = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
         if _POSITIONAL not in chosen:
             own = [each.name for each in chosen if getattr(each, "name", None)]
-            found.append("--" + (own[-1] if own else name).replace("_", "-"))
+            found.append(option(own[-1] if own else name))
     return found
 
 

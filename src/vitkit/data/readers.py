@@ -17,12 +17,13 @@ import numpy as np
 
 from vitkit.data.arrange import Found, arrange, from_arrays
 from vitkit.data.decode import SUFFIXES
-from vitkit.data.source import HOLDS, SPLIT_NAMES, SPLITS, Dataset, Files, Images
+from vitkit.data.source import SPLIT_NAMES, SPLITS, Dataset, Files, Images
 from vitkit.errors import CorruptImageError, DataError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:
     import pyarrow
 
+HOLDS = 2**30  # bytes of a table that are read into memory: a fixed number, for the order of samples hangs on it
 IMAGE_COLUMNS = ("image", "img", "path", "file_name", "filename")
 _PATTERN = re.compile(r"[*?\[]")
 _WHOLE_NUMBER = re.compile(r"\d+")

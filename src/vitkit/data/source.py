@@ -34,7 +34,6 @@ SPLIT_NAMES = {
 
 CONTENT_LIMIT = 50_000
 CORRUPT_LIMIT = 0.01
-HOLDS = 2**30  # bytes of a table that are read into memory: a fixed number, for the order of samples hangs on it
 READ_TOGETHER = 32  # images that one thread asks a store for at once
 THREADS = 8  # they wait for the disk, or decode with Python's lock released
 

@@ -33,6 +33,8 @@ class House:
         self.ready = False
 
     def __enter__(self) -> Self:
+        for model in self.models.values():  # first: where it fails, nothing else is under way
+            model.predictor.warm_up()
         self.decoders = Decoders(
             [m.predictor.preprocess for m in self.models.values()], self.limits, self.metrics.replaced.add
         )
@@ -44,8 +46,6 @@ class House:
             )
             for name, model in self.models.items()
         }  # fmt: skip
-        for model in self.models.values():
-            model.predictor.warm_up()
         self.ready = True
         return self
 

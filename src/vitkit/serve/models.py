@@ -85,7 +85,7 @@ def _assumed(source: str, predictor: Predictor) -> Sequence[str]:
 
 def _card(source: str, name: str, predictor: Predictor) -> str:
     for place in (Path(source) / CARD, Path(source) / "model" / CARD, Path(source).parent / CARD):
-        described = any((place.parent / name).is_file() for name in ("config.json", "export.json"))
+        described = any((place.parent / file).is_file() for file in ("config.json", "export.json"))
         if Path(source).exists() and place.is_file() and described:
             return place.read_text()
     if predictor.model is not None:
