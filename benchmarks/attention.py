@@ -6,7 +6,6 @@ Every kernel takes turns with the others. Times are medians, in ms, of a batch w
 """
 
 import argparse
-import math
 import statistics
 from collections.abc import Callable
 
@@ -15,15 +14,9 @@ from heading import heading
 from torch import Tensor
 
 from vitkit.bench.contest import contest
-from vitkit.model.kernel import fused, in_float32
+from vitkit.model.kernel import fused, in_float32, plain
 
 TOKENS = (17, 65, 197, 577)
-
-
-def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Two batched products around a softmax, as the equations read."""
-    weights = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(dim=-1, dtype=torch.float32)
-    return weights.to(v.dtype) @ v
 
 
 KERNELS = {"fused": fused, "in float32": in_float32, "plain": plain}

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from vitkit.model.attention import attention_weights
-from vitkit.model.kernel import attend, fused, in_float32
+from vitkit.model.kernel import SHORT, attend, fused, in_float32, plain
 
 
 def qkv(tokens: int, dtype: torch.dtype, grad: bool) -> list[Tensor]:
@@ -15,18 +15,18 @@ def qkv(tokens: int, dtype: torch.dtype, grad: bool) -> list[Tensor]:
 
 @pytest.mark.parametrize("tokens", [1, 17, 65, 197])
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
-@pytest.mark.parametrize("kernel", [fused, in_float32, attend])
+@pytest.mark.parametrize("kernel", [fused, in_float32, plain, attend])
 def test_every_kernel_is_the_plain_meaning(kernel, tokens, dtype, near):
     q, k, v = qkv(tokens, dtype, grad=True)
-    plain = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    meant = (plain[0] @ plain[1].mT / 16**0.5).softmax(dim=-1) @ plain[2]
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    meant = (exact[0] @ exact[1].mT / 16**0.5).softmax(dim=-1) @ exact[2]
     found = kernel(q, k, v)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), meant, rtol=0, atol=near)
     sent = torch.randn(meant.shape, dtype=torch.double, generator=torch.Generator().manual_seed(0))
-    ours, theirs = torch.autograd.grad(found, (q, k, v), sent.to(dtype)), torch.autograd.grad(meant, plain, sent)
-    for mine, exact in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine.double(), exact, rtol=0, atol=near * 4)
+    ours, theirs = torch.autograd.grad(found, (q, k, v), sent.to(dtype)), torch.autograd.grad(meant, exact, sent)
+    for mine, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.double(), wanted, rtol=0, atol=near * 4)
 
 
 def test_the_plain_weights_times_values_are_the_kernel():
@@ -34,12 +34,19 @@ def test_the_plain_weights_times_values_are_the_kernel():
     torch.testing.assert_close(attend(q, k, v), attention_weights(q, k) @ v, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("dtype", "grad", "exact"), [
-    (torch.bfloat16, True, True),
-    (torch.bfloat16, False, False),
-    (torch.float32, True, False),
+HALF, FULL = torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(("dtype", "grad", "units", "tokens", "dropout", "runs_in"), [
+    (HALF, True, False, 65, 0.0, [FULL]),
+    (HALF, True, True, SHORT, 0.0, []),
+    (HALF, True, True, SHORT + 1, 0.0, [FULL]),
+    (HALF, True, True, 65, 0.1, [FULL]),
+    (HALF, False, True, 65, 0.0, [HALF]),
+    (FULL, True, True, 65, 0.0, [FULL]),
 ])  # fmt: skip
-def test_float32_is_taken_only_where_bf16_is_trained(monkeypatch, dtype, grad, exact):
+def test_another_kernel_is_taken_only_where_bf16_is_trained(monkeypatch, dtype, grad, units, tokens, dropout, runs_in):
+    """The fused kernel, and in what; or the plain one."""
     seen: list[torch.dtype] = []
     real = torch.nn.functional.scaled_dot_product_attention
 
@@ -48,8 +55,9 @@ def test_float32_is_taken_only_where_bf16_is_trained(monkeypatch, dtype, grad, e
         return real(q, *rest, **options)
 
     monkeypatch.setattr("vitkit.model.kernel.F.scaled_dot_product_attention", watched)
-    attend(*qkv(65, dtype, grad))
-    assert seen == [torch.float32 if exact or dtype == torch.float32 else torch.bfloat16]
+    monkeypatch.setattr("vitkit.model.kernel._UNITS", units)
+    assert attend(*qkv(tokens, dtype, grad), dropout).dtype == dtype
+    assert seen == runs_in
 
 
 def test_under_autocast_the_output_stays_in_bf16_for_the_projection():

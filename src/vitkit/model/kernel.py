@@ -1,20 +1,41 @@
 """softmax(q kᵀ / √e) v (eq. 6 and 7) in one fused kernel, which never holds the t × t weights.
 
-The one exception to taking it as it comes: training in bf16 on a CPU. The fused kernel's backward is slow there, with
-bf16 units and without, and goes faster in float32, conversions included; the numbers only gain by it.
-`python benchmarks/attention.py` prints the table for a machine (benchmarks/results/attention.txt).
+The exception to taking it as it comes: training in bf16 on a CPU, where the fused kernel's backward is slow. Where the
+CPU has units for bf16, and the weights are not many, plain products take half the time; else float32 does better,
+conversions included. `python benchmarks/attention.py` prints the table for a machine, kept in
+benchmarks/results/attention.txt.
 """
+
+import math
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+SHORT = 256  # tokens up to which plain products hold no more than float32 copies of queries, keys and values would
+
+
+def has_bf16_units() -> bool:
+    """Other CPUs emulate bf16, at a tenth of the speed of float32. Of one that does not say, True."""
+    said = [has for name, has in torch.cpu.get_capabilities().items() if "bf16" in name]
+    return any(said) or not said
+
+
+_UNITS = has_bf16_units()  # asked once: a compiler cannot trace the question
+
 
 def attend(
     q: Float[Tensor, "b h t e"], k: Float[Tensor, "b h t e"], v: Float[Tensor, "b h t e"], dropout: float = 0.0
 ) -> Float[Tensor, "b h t e"]:
-    return in_float32(q, k, v, dropout) if _backward_is_slow(q) else fused(q, k, v, dropout)
+    if not _backward_is_slow(q):
+        return fused(q, k, v, dropout)
+    return plain(q, k, v) if trains_plainly(q.shape[2], dropout) else in_float32(q, k, v, dropout)
+
+
+def trains_plainly(tokens: int, dropout: float = 0.0) -> bool:
+    """In bf16 on this CPU."""
+    return _UNITS and tokens <= SHORT and not dropout
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
@@ -24,6 +45,11 @@ def fused(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
 def in_float32(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
     with torch.autocast(q.device.type, enabled=False):
         return fused(q.float(), k.float(), v.float(), dropout).to(v.dtype)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with torch.autocast(q.device.type, enabled=False):
+        return ((q / math.sqrt(q.shape[3])) @ k.mT).softmax(dim=-1) @ v
 
 
 def _backward_is_slow(q: Tensor) -> bool:

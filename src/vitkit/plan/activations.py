@@ -5,13 +5,15 @@ keeps and compares. Letters: t tokens, d width, i = heads × head width, h heads
 number on the residual path (float32 throughout), `n` of one in a matrix product (2 under bf16 autocast).
 
     block     norm inputs 2·w·d + 2·2·4, their outputs as the products read them 2·n·d
-              attention   n·3i (q, k, v) + n·i (output) + 4·h (log-sum-exp of the fused kernel)
+              attention   n·3i (q, k, v) + n·i (output) + 4·h (log-sum-exp of the fused kernel; n·h·t where the plain
+                          one runs: its weights)
               MLP         n·m before and n·m after the activation
 """
 
 from dataclasses import dataclass
 
 from vitkit.model import ViTConfig
+from vitkit.model.kernel import trains_plainly
 from vitkit.plan.job import Job
 
 FLOAT = 4
@@ -57,12 +59,15 @@ def tokens(c: ViTConfig) -> int:
 def _attention(job: Job, t: int) -> int:
     c, n = job.config, job.narrow
     inner = c.heads * c.head_width
-    kernel = FLOAT if job.device == "cpu" else n  # model/kernel.py: on a CPU attention trains in float32
+    plain = job.device == "cpu" and n != FLOAT and trains_plainly(t, c.attention_dropout)
+    kernel = FLOAT if job.device == "cpu" and not plain else n  # model/kernel.py: else a CPU trains it in float32
     kept = FLOAT * c.width + STATISTICS + n * c.width  # norm1: its input and, for qkv, its output
-    kept += 4 * kernel * inner + FLOAT * c.heads
+    kept += 4 * kernel * inner + (n * t if plain else FLOAT) * c.heads  # weights, or the log-sum-exp of their rows
     if c.qk_norm:
         kept += 2 * STATISTICS * c.heads
-    if kernel != n:
+    if plain:
+        kept += 3 * n * inner if c.qk_norm else 0  # what was normalised, as the norms' backward reads it
+    elif kernel != n:
         kept += n * inner  # the output as the projection reads it
     elif c.qk_norm or c.position == "rotary":  # new queries and keys; the old ones stay, for values lie beside them
         kept += 2 * n * inner + n * inner  # and an output in another order
