@@ -5,6 +5,7 @@ VitkitError                  the root: catch it to catch them all
 │   ├── ConfigError          a setting is wrong, unknown or contradicts another
 │   ├── UnknownNameError     no model, recipe, data set, class … of that name
 │   ├── InputError           images that this model cannot take
+│   │   └── NotFiniteError   scores of such images that are NaN or infinite
 │   ├── DataError            a data set that cannot be read or used
 │   │   └── CorruptImageError  one image of it that cannot be decoded
 │   ├── WeightsError         a checkpoint or model folder that does not fit
@@ -52,6 +53,10 @@ class UnknownNameError(UsageError):
 
 
 class InputError(UsageError):
+    pass
+
+
+class NotFiniteError(InputError):
     pass
 
 

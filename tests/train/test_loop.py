@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.train.small import SMALL, whole_and_resumed
 from vitkit.data.source import Arrays, Dataset, Split
 from vitkit.errors import ConfigError, UsageError, WorkError
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.log import Journal
+from vitkit.train.objective import soft_targets, supervised
 from vitkit.train.run_folder import hold, read_recipe
-from vitkit.train.setup import batch_size, choose_model
+from vitkit.train.setup import batch_size, choose_model, class_weights
 from vitkit.weights.folder import load_model
 
 
@@ -329,6 +331,18 @@ def test_early_stop_ends_the_run(tmp_path: Path) -> None:
     assert result.steps < 20
 
 
+def test_class_weights_leave_the_best_answer_to_each_image_as_it_is() -> None:
+    """Also where targets are smoothed and one class is a hundred times as frequent as another."""
+    weights = class_weights(np.repeat([0, 1], [1000, 10]), 3)
+    assert weights.tolist() == pytest.approx([0.505, 50.5, 0.0])
+    targets = soft_targets(torch.tensor([0, 1]), 3, 0.1)
+    best = targets.log()[:, :, None, None].requires_grad_()
+    loss, _ = supervised(nn.Flatten(), best, targets, weights)
+    assert torch.autograd.grad(loss, best)[0].abs().max() < 1e-4
+    each = -(targets * targets.log()).sum(dim=1)
+    assert float(loss.detach()) == pytest.approx(float((each * weights[:2]).mean()))
+
+
 def test_balanced_sampling_and_class_weights_run(tmp_path: Path) -> None:
     assert run(tmp_path / "run", "balanced_sampling=true", "loss.class_weights=balanced").steps == 7
 
@@ -344,6 +358,22 @@ def test_a_run_is_not_resumed_on_changed_images(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
     with pytest.raises(UsageError, match="has changed since"):
         run(tmp_path / "run", f"data={tmp_path / 'data.npz'}", resume=True)
+
+
+def test_a_run_is_not_resumed_with_another_architecture_of_the_same_name(tmp_path: Path) -> None:
+    run(tmp_path)
+    path = tmp_path / "checkpoints" / "config.json"
+    before = path.read_text()
+    path.write_text(before.replace('"mlp_width": 32', '"mlp_width": 48'))
+    with pytest.raises(UsageError, match="another architecture under the name"):
+        run(tmp_path, resume=True)
+    path.write_text(before)
+    run(tmp_path, resume=True)
+
+
+def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"the run has diverged.*a lower optimizer\.lr"):
+        run(tmp_path, "optimizer.lr=1e30", "schedule.warmup=0", "budget.validate_every=0.01")
 
 
 def test_the_journal_of_a_resumed_run_has_no_line_twice(tmp_path: Path) -> None:

@@ -127,6 +127,22 @@ def test_muon_is_torchs_muon_but_for_its_rounding(shape: tuple[int, int]) -> Non
         assert (a - b).norm() < 0.03 * (b - s).norm()
 
 
+def test_muon_on_several_cores_has_the_same_bits() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    start = [torch.randn(shape, generator=drawn) for shape in [(32, 96), (96, 32), (32, 96), (8, 3, 3, 3), (24, 24)]]
+    found = []
+    for cores in (1, 2):
+        parameters = [nn.Parameter(each.clone()) for each in start]
+        muon = Muon([{"params": parameters[:3]}, {"params": parameters[3:], "weight_decay": 0.1}], lr=0.05, cores=cores)
+        for _ in range(3):
+            for parameter in parameters:
+                parameter.grad = parameter.detach().cos()
+            muon.step()
+        found.append([p.detach() for p in parameters])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(found[0], start, strict=True))
+
+
 @pytest.mark.parametrize("shape", [(8, 3, 3, 3), (16, 8, 1, 1)])  # wide, and tall
 def test_muon_takes_filters_for_the_rows_of_a_matrix(shape: tuple[int, ...]) -> None:
     filters, gradient = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))

@@ -11,10 +11,11 @@ from torch.testing import assert_close
 
 from tests.infer.conftest import small_model
 from tests.train.small import SMALL, whole_and_resumed
+from vitkit.data.feed import Feed
 from vitkit.model import ViT, create_model
 from vitkit.train import Recipe, Result, get_recipe, loop, train
 from vitkit.train.objective import Heads, soft_targets, supervised
-from vitkit.train.spread import MOST_GRADIENTS, Spread, cores_for
+from vitkit.train.spread import MOST_GRADIENTS, Spread, cores_for, threads
 
 CORES = 3
 IMAGES = torch.randn(14, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -62,6 +63,19 @@ def test_micro_batches_add_up() -> None:
     for rows in (slice(0, 12), slice(12, 14)):  # the second is too small to be spread
         spread.backward(work, rows, (rows.stop - rows.start) / 14)
     assert_close(gradients(net), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_too_small_to_be_spread_has_all_threads() -> None:
+    asked = []
+
+    def noting(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+        asked.append(torch.get_num_threads())
+        return work(module, rows)
+
+    with threads(1):  # as in the loop
+        Spread(model(), CORES).backward(noting, slice(0, 5), 1.0)
+        assert torch.get_num_threads() == 1
+    assert asked == [CORES]
 
 
 def test_always_the_same_bits() -> None:
@@ -181,6 +195,27 @@ def recipe(*changes: str) -> Recipe:
 
 def run(folder: Path, *changes: str, resume: bool = False) -> Result:
     return train(recipe(*changes), folder, resume=resume, quiet=True)
+
+
+def test_one_thread_does_what_lies_between_spread_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[int]] = {}
+
+    def note(where: object, name: str, thread: str) -> None:
+        original = getattr(where, name)
+
+        def noted(*given: object) -> object:
+            if threading.current_thread().name.startswith(thread):
+                seen.setdefault(name, set()).add(torch.get_num_threads())
+            return original(*given)
+
+        monkeypatch.setattr(where, name, noted)
+
+    note(loop.optimizer, "clip", "MainThread")
+    note(loop, "predict", "MainThread")
+    note(Feed, "batch", "feed")
+    run(tmp_path / "run")
+    assert seen == {"clip": {1}, "batch": {1}, "predict": {2}}
+    assert torch.get_num_threads() == CORES
 
 
 @pytest.mark.parametrize(

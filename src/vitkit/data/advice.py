@@ -43,9 +43,12 @@ def advise(train_counts: np.ndarray, short_side: float, aspect: float, grey: boo
     fine_tune = not small and images < FINE_TUNE_BELOW
     fit = "pad" if aspect > LONG else "crop"
     weights = _weights(train_counts)
+    start = (
+        ", fine-tuned from pre-trained weights: --init WEIGHTS --recipe finetune" if fine_tune else f": --model {model}"
+    )
+    resize = f" --set preprocess.size={size}" if size != VARIANTS[model].config.image_size[0] else ""
     reasons = [
-        f"{model} at {size} pixels: {images:,} training images of about {short_side:.0f} pixels"
-        + (", to be fine-tuned from pre-trained weights" if fine_tune else ""),
+        f"{model} at {size} pixels: {images:,} training images of about {short_side:.0f} pixels{start}{resize}",
         f"fit {fit}: 95 % of the images are at most {aspect:.2f} times as long as wide"
         + ("; a crop would lose half of the longest: " + PAD if fit == "pad" else ""),
     ]
@@ -75,9 +78,13 @@ def _size(model: str, short_side: float) -> int:
 
 
 def _weights(counts: np.ndarray) -> list[float] | None:
-    """By the inverse of the count, so that every class weighs the same in the loss; absent classes weigh nothing."""
+    """So that every class weighs the same in the loss, where they are uneven."""
     present = counts[counts > 0]
     if len(present) < 2 or present.max() / present.min() < SKEWED:
         return None
-    share = counts.sum() / (len(present) * np.maximum(counts, 1))
-    return [round(float(w), 4) for w in np.where(counts > 0, share, 0)]
+    return [round(float(w), 4) for w in balancing_weights(counts)]
+
+
+def balancing_weights(counts: np.ndarray) -> np.ndarray:
+    """By the inverse of the count, 1 on average over the images; absent classes weigh nothing."""
+    return np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), 0)

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from vitkit.errors import DataError, InputError
+from vitkit.errors import DataError, InputError, NotFiniteError
 
 Interval = tuple[float, float]
 
@@ -333,7 +333,7 @@ def _check(p: Predictions) -> None:
         )
     bad = np.flatnonzero(~np.isfinite(p.logits).all(axis=1))
     if len(bad):
-        raise InputError(
+        raise NotFiniteError(
             f"the scores of {_sample(p, bad[0])} are NaN or infinite{_and_more(len(bad))}: "
             "look at the weights and at how the images are normalised"
         )

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import signal
 import time
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from vitkit.data.draws import uniform
 from vitkit.data.feed import Batch
 from vitkit.data.loader import largest_share
 from vitkit.data.mix import mix
-from vitkit.errors import Interrupted, WorkError, is_out_of_memory
+from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluate import Predictions, evaluate_predictions
 from vitkit.train import checkpoint, optimizer, schedule, sharding
 from vitkit.train.distributed import join
@@ -30,7 +31,7 @@ from vitkit.train.outcome import Result, finish, predict
 from vitkit.train.recipe import Recipe
 from vitkit.train.run_folder import check_folder, hold, is_ours, open_folder
 from vitkit.train.setup import Parts, build_model, choose_model, open_dataset, open_task, prepare
-from vitkit.train.spread import Spread, cores_for
+from vitkit.train.spread import Spread, threads
 from vitkit.train.start import start_from
 from vitkit.train.state import State
 from vitkit.train.teacher import load_teacher
@@ -53,10 +54,10 @@ def train(
     it is said and does not stop the run.
     """
     began, folder = time.monotonic(), Path(out) if out else Path("runs") / Path(recipe.data).stem
-    world, log, threads = join(recipe.machine.device), None, torch.get_num_threads()
+    world, log = join(recipe.machine.device), None
     resume, held = resume or world.tell(is_ours(folder)), contextlib.ExitStack()
     try:
-        torch.set_num_threads(recipe.machine.threads or threads)
+        held.enter_context(threads(recipe.machine.threads or torch.get_num_threads()))
         data = open_dataset(recipe)
         recipe, teacher = load_teacher(choose_model(recipe, data))
         world.first(lambda: check_folder(folder, recipe, data, resume))
@@ -71,10 +72,10 @@ def train(
         with Interrupts() as interrupts:  # until here, leaving at once loses nothing
             run = Run(parts, state, began, interrupts)
             run.tune()
-            run.fit()
+            with threads(run.threads_beside_steps):
+                run.fit()
             return finish(parts, state, run.began)
     finally:
-        torch.set_num_threads(threads)
         if log:
             log.close()
         held.close()
@@ -90,8 +91,17 @@ class Run:
         self.saved_at = time.monotonic()
         module = Heads(state.model) if parts.teacher else state.model
         self.module = sharding.replicate(module, state.model, parts.world)
-        weights, world = sum(p.numel() for p in module.parameters()), parts.world
-        self.spread = Spread(self.module, cores_for(state.model.config, weights, world.device.type, world.size))
+        self.spread = Spread(self.module, parts.cores)
+
+    @property
+    def threads_beside_steps(self) -> int:
+        """Where steps are spread one thread does what lies between them, and makes the next batch: others that were
+        woken for it would wait in a loop for more, on cores that have images to see to."""
+        return 1 if self.parts.cores > 1 and not self.state.choice.compile else torch.get_num_threads()
+
+    @cached_property
+    def compiled(self) -> Spread:
+        return Spread(sharding.compiled(self.module, self.state.model), cores=1)  # threads cannot share a compilation
 
     def tune(self) -> None:
         """Choose once, on the first start; a resumed run keeps what was chosen."""
@@ -99,13 +109,10 @@ class Run:
         if not clock.total and not clock.minutes:  # the classifier is fitted, and no step is to follow
             self.state.choice = Choice(made=True)
         if not self.state.choice.made:
-            batch = self.parts.feed.batch(0, self._size(0))
+            batch = self.parts.feed.batch(0, self._size_at(1.0))  # where most of the time goes
             chosen = tune(r, clock.total, lambda choice: self._trial(batch, choice), self.parts.world)
             micro = self.state.choice.micro_batch or r.machine.micro_batch  # as the trials left it
             self.state.choice = dataclasses.replace(chosen, micro_batch=micro)
-        if self.state.choice.compile:
-            self.module = sharding.compiled(self.module, self.state.model)
-            self.spread = Spread(self.module, cores=1)  # the compiler is a matter of one thread
         self.parts.log.say(f"{self.parts.task.data.name}: {self._describe()}")
         if clock.step == 0:
             if clock.minutes:
@@ -114,9 +121,12 @@ class Run:
 
     def _trial(self, batch: Batch, choice: Choice) -> None:
         """Gradients that are thrown away: nothing of the state changes but the memory that was found to be there."""
-        self.state.choice = choice
-        self._gradients_within_memory(batch)
-        self._clear_gradients()
+        known = self.state.choice.micro_batch  # what an earlier trial found to fit
+        self.state.choice = dataclasses.replace(choice, micro_batch=known or choice.micro_batch)
+        try:
+            self._gradients_within_memory(batch)
+        finally:
+            self._clear_gradients()
         if self.parts.world.device.type == "cuda":  # it is timed, and would only have been begun
             torch.cuda.synchronize()
 
@@ -191,7 +201,8 @@ class Run:
                 if not is_out_of_memory(error) or micro < 2:
                     raise
                 if self.parts.world.size > 1:  # the others would wait for a part that never comes
-                    raise WorkError(f"out of memory: start again with machine.micro_batch={micro // 2}") from error
+                    todo = f"--resume --set machine.micro_batch={micro // 2}"
+                    raise WorkError(f"out of memory: go on with {todo}") from error
                 self._clear_gradients()
                 self.state.choice = dataclasses.replace(self.state.choice, micro_batch=micro // 2)
                 self.parts.log.say(f"out of memory: going on with {micro // 2} images at a time")
@@ -208,7 +219,7 @@ class Run:
         targets = soft_targets(batch.labels.to(device), task.classes, r.loss.label_smoothing)
         images, targets, answers = self._mixed(images, targets, batch)
         most = largest_share(self.parts.batch, ranks)
-        micro = choice.micro_batch or most
+        micro, spread = choice.micro_batch or most, self.compiled if choice.compile else self.spread
 
         def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
             part, goal, weights = images[rows], targets[rows], self.parts.class_weights
@@ -222,7 +233,7 @@ class Run:
             rows = slice(start, min(start + micro, len(images))) if start < len(images) else slice(0, 1)
             weight = (rows.stop - rows.start) * ranks / self.parts.batch if start < len(images) else 0.0
             with sharding.holding(self.module, more=start + micro < most):
-                loss, hit = self.spread.backward(work, rows, weight)
+                loss, hit = spread.backward(work, rows, weight)
             total, hits = total + loss * weight, hits + (hit if weight else 0)
         both = self.parts.world.sum(torch.stack([total, hits]))
         return both[0] / ranks, both[1]
@@ -259,7 +270,13 @@ class Run:
         state, started = self.state, time.monotonic()
         if state.average:
             state.average.swap(state.model)
-        evaluation = evaluate_predictions(self._predict_val())
+        try:
+            evaluation = evaluate_predictions(self._predict_val())
+        except NotFiniteError as error:
+            raise WorkError(
+                f"the run has diverged: {error}; what was saved before is in {self.parts.folder}: --resume with "
+                "machine.precision=fp32, or begin anew with a lower optimizer.lr"
+            ) from error
         found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
         state.since_best, state.validated_at = state.since_best + 1, state.clock.step
         better = not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"])
@@ -283,7 +300,8 @@ class Run:
 
     def _predict_val(self) -> Predictions:
         task = self.parts.task
-        return predict(self.parts, self.state.model, task.val_images, task.val, self.state.choice.bf16)
+        with threads(max(torch.get_num_threads(), self.parts.cores)):
+            return predict(self.parts, self.state.model, task.val_images, task.val, self.state.choice.bf16)
 
     def _report(self, window: Window) -> None:
         r, clock = self.parts.recipe, self.state.clock
@@ -335,7 +353,10 @@ class Run:
         return max(1, round(self.parts.recipe.budget.validate_every * self.parts.feed.plan.count / self.parts.batch))
 
     def _size(self, step: int) -> tuple[int, int]:
-        progress, patch = self.state.clock.progress_at(step), self.state.model.config.patch_size
+        return self._size_at(self.state.clock.progress_at(step))
+
+    def _size_at(self, progress: float) -> tuple[int, int]:
+        patch = self.state.model.config.patch_size
         return schedule.image_size(progress, self.parts.recipe.schedule, self.parts.task.preprocess.size, patch)
 
     def _describe(self) -> str:

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from vitkit.model.parts import pool
 from vitkit.train.sharding import assemble, cut, part
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at zero: five rounds bring all singular values to about 0.7 … 1.2
@@ -36,20 +37,21 @@ def orthogonalize(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n
 
 
 class Muon(torch.optim.Optimizer):
-    def __init__(self, groups: Iterable[dict[str, Any]], lr: float) -> None:
+    """With several `cores`, of a CPU, each takes matrices of a shape of its own; the numbers are the same."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], lr: float, cores: int = 1) -> None:
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
+        self.cores = cores
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
+        work = [(group, *each) for group in self.param_groups for each in _by_shape(group["params"]).items()]
+        work.sort(key=lambda each: -each[1].numel() * len(each[2]))  # the longest first, so that none ends late
+        list((pool(self.cores).map if self.cores > 1 else map)(lambda each: self._update_group(*each), work))
+
+    def _update_group(self, group: dict[str, Any], shape: torch.Size, parameters: list[Tensor]) -> None:
+        self._update(parameters, group["lr"], group["weight_decay"], max(shape[0], shape[1:].numel()))
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
-        for group in self.param_groups:
-            shapes: dict[torch.Size, list[Tensor]] = {}
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    shapes.setdefault(parameter.shape, []).append(parameter)
-            for shape, parameters in shapes.items():
-                longer_side = max(shape[0], shape[1:].numel())
-                self._update(parameters, group["lr"], group["weight_decay"], longer_side)
-
     def _update(self, parameters: list[Tensor], lr: float, weight_decay: float, longer_side: int) -> None:
         gradients = [part(p.grad) for p in parameters if p.grad is not None]
         momenta = [part(self._momentum(p)) for p in parameters]
@@ -69,6 +71,15 @@ class Muon(torch.optim.Optimizer):
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(parameter)
         return state["momentum_buffer"]
+
+
+def _by_shape(parameters: list[Tensor]) -> dict[torch.Size, list[Tensor]]:
+    """Those that have a gradient."""
+    shapes: dict[torch.Size, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            shapes.setdefault(parameter.shape, []).append(parameter)
+    return shapes
 
 
 def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:

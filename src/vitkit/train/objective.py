@@ -74,8 +74,10 @@ def teacher_answers(logits: Float[Tensor, "b k"], settings: Distill) -> Float[Te
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, class_weights: Tensor | None) -> Tensor:
-    weighted = targets if class_weights is None else targets * class_weights
-    return -(weighted * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
+    """A weight is the image's, by the class that has most of it. On each class's share of a smoothed target it would
+    move the optimum: to a rare class, for every image."""
+    each = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)
+    return each.mean() if class_weights is None else (each * class_weights[targets.argmax(dim=-1)]).mean()
 
 
 def _hits(logits: Tensor, targets: Tensor) -> Tensor:

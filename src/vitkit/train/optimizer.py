@@ -11,7 +11,7 @@ from vitkit.train.muon import Muon
 from vitkit.train.sharding import part, whole
 
 
-def build(model: ViT, settings: recipe.Optimizer) -> list[torch.optim.Optimizer]:
+def build(model: ViT, settings: recipe.Optimizer, cores: int = 1) -> list[torch.optim.Optimizer]:
     """AdamW for everything, or Muon for the matrices of the blocks and the filters of a stem, and AdamW for the rest.
 
     Every group carries `base_lr`; the schedule sets `lr` from it at each step.
@@ -21,7 +21,7 @@ def build(model: ViT, settings: recipe.Optimizer) -> list[torch.optim.Optimizer]
         torch.optim.AdamW(adamw, lr=settings.lr, betas=settings.betas, fused=True)
     ]
     if muon:
-        optimizers.append(Muon(muon, lr=settings.muon_lr))
+        optimizers.append(Muon(muon, lr=settings.muon_lr, cores=cores))
     return optimizers
 
 

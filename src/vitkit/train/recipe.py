@@ -67,7 +67,7 @@ class Machine:
     """What may change the speed, but the result by no more than rounding."""
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: the faster in a trial; fp32 where bf16 is emulated
-    compile: Literal["auto", "on", "off"] = "auto"  # auto: when the run is long enough to pay for it
+    compile: Literal["auto", "on", "off"] = "auto"  # auto: in long runs; on a CPU only where a trial in bf16 is faster
     micro_batch: int = 0  # images at a time within a step; 0: the whole batch
     checkpoint_blocks: bool = False
     workers: int = 0  # processes that decode; 0: a thread

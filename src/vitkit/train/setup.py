@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitkit.data.advice import SMALL_SIDE, balancing_weights
 from vitkit.data.feed import Feed, Store, arrays_of, make_store
 from vitkit.data.inspect import advise_for, sample_looks
 from vitkit.data.loader import PAIR, Plan
@@ -17,7 +18,7 @@ from vitkit.data.source import Corrupt, Dataset, Split, open_data
 from vitkit.data.usable import Known, usable
 from vitkit.data.views import View, view
 from vitkit.data.windows import windows_of
-from vitkit.errors import ConfigError, CorruptImageError, DataError
+from vitkit.errors import ConfigError, CorruptImageError, DataError, UsageError
 from vitkit.files import write_json
 from vitkit.model import ViT, create_model
 from vitkit.train import checkpoint, optimizer, sharding
@@ -27,11 +28,12 @@ from vitkit.train.log import Log
 from vitkit.train.recipe import Recipe
 from vitkit.train.saving import Saver, ShardSaver, WholeSaver
 from vitkit.train.schedule import check_sizes
+from vitkit.train.spread import cores_for
 from vitkit.train.start import adapt, fit_head, needs_head
 from vitkit.train.state import State
 from vitkit.train.teacher import Teacher, make_teacher
 from vitkit.train.tune import Choice, as_asked, precisions
-from vitkit.weights.folder import CONFIG, ModelInfo, describe
+from vitkit.weights.folder import CONFIG, ModelInfo, describe, read_description
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,7 @@ def open_task(recipe: Recipe, data: Dataset, start: ViT | None, quiet: bool = Tr
             test, bad = usable(test, preprocess.check, limit, progress, known)
         skipped = skipped + bad
     corrupt = Corrupt(sum(map(len, data.splits.values())), recipe.corrupt_limit)
-    for name, reason in skipped:
-        corrupt.add(CorruptImageError(name, reason))
+    corrupt.add(*(CorruptImageError(name, reason) for name, reason in skipped))
     for name, split in {"train": train, "val": val, "test": test}.items():
         if split is not None and not len(split):
             raise DataError(
@@ -110,6 +111,8 @@ def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Prepr
         pixels = arrays_of(train)
         if pixels is None:
             found = Preprocess(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+            if max(size) <= SMALL_SIDE:  # no margin to spare
+                found = found.replace(crop_fraction=1.0)
         else:
             mean, std = channel_moments(pixels)
             found = Preprocess(size=size, channels=len(mean), crop_fraction=1.0, mean=mean, std=std)
@@ -147,9 +150,7 @@ def sample_plan(recipe: Recipe, train: Split, classes: int, ranks: int = 1) -> P
 
 
 def class_weights(labels: np.ndarray, classes: int) -> torch.Tensor:
-    """Inverse frequency, with mean 1 over the training images."""
-    counts = np.bincount(labels, minlength=classes)
-    return torch.tensor(len(labels) / (classes * np.maximum(counts, 1)), dtype=torch.float32)
+    return torch.tensor(balancing_weights(np.bincount(labels, minlength=classes)), dtype=torch.float32)
 
 
 def info(recipe: Recipe, task: Task, before: ModelInfo | None) -> ModelInfo:
@@ -178,6 +179,7 @@ class Parts:
     saver: Saver
     class_weights: Tensor | None
     teacher: Teacher | None
+    cores: int  # that a step is spread over
 
     @property
     def batch(self) -> int:
@@ -208,19 +210,26 @@ def prepare(
         saver=(ShardSaver if is_cut else WholeSaver)(states, world, recipe.keep.last),
         class_weights=weights if recipe.loss.class_weights == "balanced" else None,
         teacher=_teacher(recipe, task, teacher, world),
+        cores=cores_for(model.config, sum(p.numel() for p in model.parameters()), world.device.type, world.size),
     )  # fmt: skip
     saved = _find_saved(states, world) if resume else None
     if saved is None and needs_head(recipe, model):
         seen = (task.train, task.preprocess, recipe.seed, parts.class_weights)
         world.first(lambda: fit_head(model, *seen, log))
         world.spread(model.state_dict().values())
-    world.first(lambda: _describe(model, recipe, task, states))
+    if saved is None:
+        world.first(lambda: _describe(model, recipe, task, states))
+    elif read_description(states / CONFIG)[0] != model.config:
+        raise UsageError(
+            f"{folder} was begun with another architecture under the name {recipe.model}: go on with it in the version "
+            "of vitkit that began it"
+        )
     if is_cut:
         sharding.shard(model, world, _chosen(saved, recipe).bf16 if saved else precisions(recipe, world)[0])
     total = plan.steps(recipe.budget.epochs) if recipe.budget.epochs else 0
     clock = Clock(total=total, minutes=recipe.budget.minutes)
     average = optimizer.Average(model) if recipe.optimizer.ema else None
-    state = State(model, optimizer.build(model, recipe.optimizer), average, clock, Choice())
+    state = State(model, optimizer.build(model, recipe.optimizer, parts.cores), average, clock, Choice())
     if saved:
         state.restore(saved)
         state.choice = _chosen(saved, recipe)

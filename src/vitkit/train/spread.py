@@ -7,8 +7,9 @@ rounding. Two cores give 1.06 × (ViT-S/16) to 1.4 × (32-pixel models) the imag
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from contextlib import contextmanager
 from itertools import pairwise
 
 import torch
@@ -30,6 +31,16 @@ def cores_for(config: ViTConfig, weights: int, device: str = "cpu", processes: i
     return cores if cores * weights <= MOST_GRADIENTS else 1
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Spread:
     """Adds gradients to the parameters of a module."""
 
@@ -39,8 +50,11 @@ class Spread:
     def backward(self, work: Work, rows: slice, weight: float) -> tuple[Tensor, Tensor]:
         """Of `weight` × the mean loss of these rows. Returns that loss and how many of them were hit."""
         modules, count = [self.module, *self.copies], rows.stop - rows.start
-        if len(modules) == 1 or count < len(modules) * IMAGES_PER_CORE:
+        if len(modules) == 1:
             return _backward(work, self.module, rows, weight)
+        if count < len(modules) * IMAGES_PER_CORE:
+            with threads(len(modules)):  # the loop itself has one
+                return _backward(work, self.module, rows, weight)
         parts = _cut(rows, len(modules))
         shares = [(part.stop - part.start) / count for part in parts]
         jobs = [

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from vitkit.model.kernel import has_bf16_units
 from vitkit.train.distributed import World
 from vitkit.train.recipe import Machine, Recipe
 
-COMPILE_PAYS_AFTER = 600.0  # seconds of training: on a CPU a compilation takes about one minute of them
+COMPILE_PAYS_AFTER = 600.0  # seconds of training
+TRIAL_PAYS_AFTER = 1800.0  # on a CPU, where a compilation takes about a minute for each image size, and may be in vain
 
 
 @dataclass(frozen=True)
@@ -35,40 +37,46 @@ def as_asked(choice: Choice, machine: Machine) -> Choice:
 
 
 def tune(recipe: Recipe, steps: int, trial: Callable[[Choice], None], world: World) -> Choice:
-    """Time a few trials and decide; all processes follow the main one.
+    """Time a few trials and decide; all processes follow the main one."""
+    machine, tries = recipe.machine, precisions(recipe, world)
+    choices = [Choice(made=True, bf16=bf16, micro_batch=machine.micro_batch) for bf16 in tries]
+    unsure = len(choices) > 1 or (machine.compile == "auto" and (world.device.type != "cpu" or choices[0].bf16))
+    paces = [_seconds(partial(trial, choice)) if unsure else 0.0 for choice in choices]
+    pace = min(paces)
+    chosen = choices[int(world.share(float(paces.index(pace))))]
+    if machine.compile == "auto":
+        expected = world.share(60 * recipe.budget.minutes or steps * pace)
+        return replace(chosen, compile=_compiling_pays(chosen, pace, expected, trial, recipe, world))
+    return replace(chosen, compile=machine.compile == "on")
 
-    Compilation fuses what stands between the matrix products. On a CPU in float32 the products are nearly all of the
-    time and nothing is gained, so `auto` compiles there only in bf16. A compiled step is not spread (`spread.py`).
-    """
-    machine, trials = recipe.machine, precisions(recipe, world)
-    unsure = len(trials) > 1 or (machine.compile == "auto" and not recipe.budget.minutes)
-    candidates = {bf16: Choice(bf16=bf16, micro_batch=machine.micro_batch) for bf16 in trials}
-    paces = {bf16: _seconds(partial(trial, choice)) if unsure else 0.0 for bf16, choice in candidates.items()}
-    bf16 = bool(world.share(float(min(paces, key=lambda b: paces[b]))))
-    expected = 60 * recipe.budget.minutes or steps * paces[bf16]
-    compiles = machine.compile == "on" or (
-        machine.compile == "auto" and expected > COMPILE_PAYS_AFTER and _can_compile(world.device.type, bf16)
-    )
-    return Choice(made=True, bf16=bf16, compile=bool(world.share(float(compiles))))
+
+def _compiling_pays(
+    choice: Choice, pace: float, expected: float, trial: Callable[[Choice], None], recipe: Recipe, world: World
+) -> bool:
+    """On a GPU it does. On a CPU a compiled step fuses what stands between the matrix products, but is not spread over
+    the cores (`spread.py`): in float32 the products are nearly all of the time, and in bf16 a trial tells."""
+    if world.device.type != "cpu":
+        return expected > COMPILE_PAYS_AFTER
+    is_cut = recipe.parallel.shard == "full" and world.size > 1  # its blocks could not be had back uncompiled
+    if expected < TRIAL_PAYS_AFTER or not choice.bf16 or is_cut or not world.share(float(_has_compiler())):
+        return False
+    try:
+        faster = _seconds(partial(trial, replace(choice, compile=True))) < pace
+    except RuntimeError:  # of the compiler: the same step has just run without it
+        faster = False
+    return bool(world.share(float(faster)))
 
 
 def precisions(recipe: Recipe, world: World) -> list[bool]:
-    """bf16 or not: what there is to try.
+    """bf16 or not: what there is to try. Where bf16 is emulated a trial would take minutes and tell nothing new.
 
     Weights that are cut over processes travel in the precision that they work in, and keep it: there the device is
     asked instead.
     """
     if recipe.machine.precision == "auto" and recipe.parallel.shard == "full" and world.size > 1:
         return [world.device.type == "cuda" and torch.cuda.is_bf16_supported()]
-    tries = [False, True] if world.device.type != "cpu" or _has_bf16_units() else [False]
+    tries = [False, True] if world.device.type != "cpu" or has_bf16_units() else [False]
     return {"fp32": [False], "bf16": [True], "auto": tries}[recipe.machine.precision]
-
-
-def _has_bf16_units() -> bool:
-    """A CPU without them emulates bf16, at a tenth of the speed of float32: a trial would take minutes and tell nothing
-    new. Of one that does not say, True."""
-    said = [has for name, has in torch.cpu.get_capabilities().items() if "bf16" in name]
-    return any(said) or not said
 
 
 def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:
@@ -82,6 +90,6 @@ def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:
     return min(times)
 
 
-def _can_compile(device: str, bf16: bool) -> bool:
-    """On a CPU, torch.compile writes C++ and needs a compiler."""
-    return device != "cpu" or (bf16 and any(shutil.which(name) for name in ("g++", "clang++", "c++")))
+def _has_compiler() -> bool:
+    """torch.compile writes C++."""
+    return any(shutil.which(name) for name in ("g++", "clang++", "c++"))
