@@ -228,6 +228,7 @@ def test_only_a_test_split_is_fine(tmp_path: Path) -> None:
 def test_folder_oddities_are_noted(tmp_path: Path) -> None:
     write_folder(tmp_path, ROWS)
     (tmp_path / "train" / "ant" / "notes.txt").write_text("x")
+    (tmp_path / "train" / "bee" / "IMG_1.HEIC").write_bytes(b"x")
     (tmp_path / "train" / "ant" / ".hidden.png").write_bytes(b"")
     (tmp_path / "train" / "ant" / "deeper").mkdir()
     (tmp_path / "train" / "ant" / "deeper" / "UPPER.PNG").write_bytes(picture(12345))
@@ -239,7 +240,8 @@ def test_folder_oddities_are_noted(tmp_path: Path) -> None:
     assert len(dataset.splits["train"]) == 31
     assert dataset.class_names == CLASSES
     notes = "\n".join(dataset.notes)
-    assert "ant: left out 1 files that are no images (.txt)" in notes
+    assert "ant: left out 1 files that are no images (.txt)\n" in notes
+    assert "bee: left out 1 files that are no images (.HEIC); export those as JPEG" in notes
     assert "nothing: no images" in notes
     assert "train: left out 1 images that" in notes
     assert "beside the splits (docs)" in notes

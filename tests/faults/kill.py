@@ -25,7 +25,6 @@ SETTINGS = {
     "budget.epochs": "4",
     "budget.validate_every": "0.25",
     "keep.every_minutes": "0",
-    "machine.precision": "auto",
 }
 SPREAD = {**SETTINGS, "config.dropout": "0.0", "machine.threads": "2"}
 

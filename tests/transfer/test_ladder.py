@@ -10,6 +10,7 @@ import pytest
 from tests.train.small import SMALL
 from vitkit.cli.main import main
 from vitkit.errors import DataError, Interrupted, UsageError
+from vitkit.report.run import read_run
 from vitkit.train import get_recipe, train
 from vitkit.transfer import climb, ladder, nearest
 from vitkit.weights.folder import load_model, save_model
@@ -144,3 +145,14 @@ def test_a_rung_that_has_begun_is_not_gone_on_with_under_other_settings(tmp_path
     (tmp_path / "finetune" / "recipe.json").write_text(json.dumps(recipe.to_dict()))
     with pytest.raises(UsageError, match="begun with other settings: leave out --set"):
         ladder._trained("finetune", recipe, tmp_path, True, True, ("optimizer.lr=2e-3",))
+
+
+def test_every_rung_has_the_same_split(weights: str, tmp_path: Path) -> None:
+    """Else fine-tuning would be judged by images that its probe was fitted to."""
+    found = climb("digits", weights, tmp_path, changes=(*QUICK, "val_fraction=0.3"), quiet=True)
+    assert len({rung.val["n"] for rung in found.rungs}) == 1
+    recipes = [json.loads((tmp_path / name / "recipe.json").read_text()) for name in ("probe", "finetune")]
+    assert [recipe["val_fraction"] for recipe in recipes] == [0.3, 0.3]
+    assert recipes[1]["init"] == str(tmp_path / "probe")
+    with pytest.raises(UsageError, match=r"report .*probe .*finetune"):
+        read_run(tmp_path)

@@ -80,6 +80,10 @@ def flip_a_byte(folder: Path) -> None:
 DAMAGE = {
     "no such folder": (lambda f: f.rename(f.with_name("away")), "no model at"),
     "no config": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
+    "a run that has not ended": (
+        lambda f: [(f / "config.json").unlink(), (f / "recipe.json").write_text("{}")],
+        "is a run that has not ended: .*--resume",
+    ),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
     "other weights": (flip_a_byte, "SHA-256 differs"),
     "config is no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is damaged"),

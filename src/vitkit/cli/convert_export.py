@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.model import tell_assumed
 from vitkit.cli.show import print_json, print_table
+from vitkit.cli.sizes import pixel_sizes
 
 if TYPE_CHECKING:
     from vitkit.cli.convert import Convert
@@ -15,7 +16,7 @@ def to_runtime(command: "Convert") -> int:
     from vitkit.train.snapshot import as_folder
     from vitkit.weights.folder import read_model
 
-    sizes = _sizes(command.sizes)
+    sizes = pixel_sizes(command.sizes)
     opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
     with as_folder(command.source) as source:
         model, report = read_model(source, **command.options())
@@ -36,16 +37,6 @@ def to_runtime(command: "Convert") -> int:
     else:
         _show(done, command.source)
     return 0
-
-
-def _sizes(words: tuple[str, ...]) -> tuple[int, ...]:
-    """224 288, or 224,288."""
-    from vitkit.errors import ConfigError
-
-    numbers = [number for word in words for number in word.split(",") if number]
-    if not all(number.isdecimal() and int(number) for number in numbers):
-        raise ConfigError(f"--sizes {' '.join(words)}: expected image sizes in pixels, such as 224,288")
-    return tuple(int(number) for number in numbers)
 
 
 def _show(done: "Export", source: str) -> None:

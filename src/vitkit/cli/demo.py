@@ -48,7 +48,7 @@ class Demo:
         )
         console().print(
             f"model    {self.out}/model\nreport   {report}   ← curves, attention maps, mistakes: open it in a browser\n"
-            "next     vitkit train YOUR_FOLDER --out runs/mine"
+            "next     vitkit inspect YOUR_FOLDER   ← a folder of class folders: what is in it, and how to train on it"
         )
         return 0
 

@@ -11,6 +11,7 @@ from vitkit.cli.eval_write import write
 from vitkit.cli.model import open_model
 from vitkit.cli.place import folder_to_make
 from vitkit.cli.show import console, print_json, tracked
+from vitkit.cli.sizes import pixel_sizes
 
 if TYPE_CHECKING:
     from vitkit.data.source import Dataset, Split
@@ -28,8 +29,8 @@ class Eval:
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     split: str | None = None
     """train, val or test; by default test, else val. Images without splits are all judged, unless it learned them."""
-    sizes: tuple[int, ...] = ()
-    """Measure at these image sizes as well, such as 160 224 288."""
+    sizes: tuple[str, ...] = ()
+    """Measure at these image sizes as well, such as 160,224,288."""
     temperature: bool = False
     """Fit a temperature and show the calibration with it, on other images than it was fitted on."""
     against: str | None = None
@@ -64,7 +65,7 @@ class Eval:
         if self.knn is not None:
             return self._nearest(model, self.knn, folder)
         names, preprocess = names_and_preprocess(model, self.model)
-        self._check_sizes(model)
+        sizes = self._pixel_sizes(model)
         other = open_model(self.against, device=device) if self.against else None
         data = open_judged(self.data, [model, other] if other else [model], self.split, **self._opening)
         name, split = self._pick(data, names)
@@ -73,8 +74,8 @@ class Eval:
         answer = {"model": self.model, "data": self.data, "split": name, **evaluation.to_dict()}
         if other:
             answer["against"] = self._compare(found, model, other, data, name)
-        if self.sizes:
-            answer["sizes"] = [asdict(r) for r in sweep(model, split, preprocess, self.sizes, **self._reading)]
+        if sizes:
+            answer["sizes"] = [asdict(r) for r in sweep(model, split, preprocess, sizes, **self._reading)]
         if self.temperature:
             answer["temperature"] = self._calibrate(found, model, data, name)
         self._tell(evaluation, answer, folder)
@@ -89,14 +90,16 @@ class Eval:
         for name, path in files.items():
             console().print(f"{name}: {path}", markup=False)
 
-    def _check_sizes(self, model: "ViT") -> None:
-        """Before the work."""
+    def _pixel_sizes(self, model: "ViT") -> tuple[int, ...]:
+        """Checked before the work."""
         from vitkit.errors import UsageError
 
-        for size in self.sizes:
-            if size < 1 or any(size % side for side in model.config.patch_size):
+        sizes = pixel_sizes(self.sizes)
+        for size in sizes:
+            if any(size % side for side in model.config.patch_size):
                 patch = "×".join(map(str, model.config.patch_size))
                 raise UsageError(f"--sizes {size}: must be a multiple of the patch, {patch} pixels")
+        return sizes
 
     def _calibrate(self, found: "Predictions", model: "ViT", data: "Dataset", split: str) -> dict[str, Any]:
         """With a temperature that was fitted on other images than it is judged by."""

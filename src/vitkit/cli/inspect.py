@@ -32,7 +32,7 @@ class Inspect:
         from vitkit.data.source import open_data
 
         # The splits as they are: a split that vitkit would make cannot leak, it is drawn by content.
-        dataset = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0)
+        dataset = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0, corrupt_limit=1)
         with tracked(dataset.name, quiet=self.json) as progress:
             inspection = inspect_data(dataset, progress)
         if self.json:
@@ -77,6 +77,7 @@ def _print(found: "Inspection") -> None:
             out.print(f"[bold red]leakage[/]    {count:,} of {split} ({share:.1%}) have a copy in train")
     _print_copies("leaks: copies across splits", found.leaks)
     _print_copies("copies under different labels", found.conflicts)
+    _print_copies("copies within a class", [c for c in found.copies if not c.leaks and not c.conflicts])
     if found.corrupt:
         title = f"{len(found.corrupt):,} corrupt images ({len(found.corrupt) / found.images:.2%})"
         print_table(title + _more(len(found.corrupt)), ["split", "name", "reason"], found.corrupt[:SHOWN])

@@ -32,7 +32,7 @@ class Ladder:
     resume: bool = False
     """Go on with a ladder that was interrupted."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
-    """Change one setting of the fine-tuning, such as optimizer.lr=1e-3; may be given several times."""
+    """Change one setting of the fine-tuning, such as optimizer.lr=1e-3, or of all rungs, such as val_fraction=0.2; may be given several times."""  # noqa: E501  # tyro shows it as one line
     json: bool = False
     """Print one JSON document."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HOLDS = 2**30  # bytes of a table that are read into memory: a fixed number, for the order of samples hangs on it
 IMAGE_COLUMNS = ("image", "img", "path", "file_name", "filename")
+FROM_PHONES = (".heic", ".heif", ".avif")  # photographs that Pillow does not read by itself
 _PATTERN = re.compile(r"[*?\[]")
 _WHOLE_NUMBER = re.compile(r"\d+")
 
@@ -47,7 +48,10 @@ def read_folder(path: Path, label: str) -> Dataset:
             images = [f for f in files if f.suffix.lower() in SUFFIXES]
             others = Counter(f.suffix or f.name for f in files if f.suffix.lower() not in SUFFIXES)
             if others:
-                notes.append(f"{folder}: left out {others.total()} files that are no images ({_listed(others)})")
+                hint = (
+                    "; export those as JPEG to have them read" if any(e.lower() in FROM_PHONES for e in others) else ""
+                )
+                notes.append(f"{folder}: left out {others.total()} files that are no images ({_listed(others)}){hint}")
             if not images:
                 notes.append(f"{folder}: no images, left out")
             paths += map(str, images)

@@ -34,6 +34,7 @@ SPLIT_NAMES = {
 
 CONTENT_LIMIT = 50_000
 CORRUPT_LIMIT = 0.01
+MORE_ALLOWED = "--set corrupt_limit=SHARE when training, --corrupt-limit SHARE elsewhere"
 READ_TOGETHER = 32  # images that one thread asks a store for at once
 THREADS = 8  # they wait for the disk, or decode with Python's lock released
 
@@ -186,15 +187,15 @@ class Corrupt:
         self.total, self.limit = total, limit
         self.found: dict[str, str] = {}
 
-    def add(self, error: CorruptImageError) -> None:
+    def add(self, *errors: CorruptImageError) -> None:
         """Each image counts once, however often it is met."""
-        self.found[error.name] = error.reason
+        self.found |= {error.name: error.reason for error in errors}
         if len(self.found) > self.limit * self.total:
             name, reason = next(iter(self.found.items()))
             raise DataError(
                 f"{len(self.found):,} of {self.total:,} images cannot be used, more than the limit of "
-                f"{self.limit:.2%}; the first: {name}: {reason} (`vitkit inspect` lists them; a higher corrupt_limit "
-                "leaves them out)"
+                f"{self.limit:.2%}; the first: {name}: {reason} (`vitkit inspect` lists them; to leave them out: "
+                f"{MORE_ALLOWED})"
             )
 
 

@@ -30,7 +30,7 @@ from vitkit.data.readers import (
 )
 from vitkit.data.scan import Scanned, scan_tar
 from vitkit.data.shards import Names, Rows, Shard, Shards
-from vitkit.data.source import CORRUPT_LIMIT, Dataset, Encoded, parallel, read_all
+from vitkit.data.source import CORRUPT_LIMIT, MORE_ALLOWED, Dataset, Encoded, parallel, read_all
 from vitkit.data.storage import Stored, beside, find, is_pattern, is_remote, look, open_file, retried
 from vitkit.errors import CorruptImageError, DataError, MissingExtraError
 
@@ -172,7 +172,7 @@ def _broken(paths: Sequence[str], found: Sequence[Stored | None], scans: Sequenc
     if lost > limit * total:
         raise DataError(
             f"about {lost:,.0f} of {total:,.0f} images are in shards that are missing or broken, more than the limit "
-            f"of {limit:.2%}; the first: {notes[0]} (copy it again, or a higher corrupt_limit goes on without)"
+            f"of {limit:.2%}; the first: {notes[0]} (copy it again, or go on without: {MORE_ALLOWED})"
         )
     return notes
 

@@ -53,6 +53,9 @@ class Run:
 
 def read_run(folder: str | Path) -> Run:
     path = Path(folder)
+    if (path / "ladder.json").is_file():
+        rungs = " ".join(str(rung) for rung in (path / "probe", path / "finetune") if (rung / "recipe.json").is_file())
+        raise UsageError(f"{path} is a ladder; its rungs are runs: vitkit report {rungs}")
     if not (path / "recipe.json").is_file():
         raise UsageError(f"{path} is not a run folder: there is no recipe.json in it, as `vitkit train --out` writes")
     return Run(

@@ -24,6 +24,7 @@ from vitkit.transfer.nearest import nearest
 from vitkit.weights.folder import load_model
 
 ENOUGH = 0.995  # of validation: what is left to gain is less than a small validation split can show
+SAME_IMAGES = ("data", "label", "data_dir", "seed", "val_fraction", "corrupt_limit")  # what all rungs have in common
 LEAST_MINUTES = 1.0  # for fine-tuning; with less it would be the probe with noise
 
 
@@ -63,12 +64,15 @@ def climb(
     quiet: bool = False,
     say: Callable[[Rung], None] = lambda rung: None,
 ) -> Ladder:
-    """Climb as far as it pays within the minutes. `changes` are settings of the fine-tuning recipe.
+    """Climb as far as it pays within the minutes. `changes` are settings of the fine-tuning recipe; those that decide
+    which images are learned from and which are judged by hold for every rung.
 
     Interrupted, it keeps what is done; with `resume` it goes on from there.
     """
     folder, began = Path(out), time.monotonic()
-    given: dict[str, Any] = dict(data=data, init=init, label=label, data_dir=data_dir, seed=seed)
+    asked: dict[str, Any] = dict(data=data, init=init, label=label, data_dir=data_dir, seed=seed)
+    tuned = dataclasses.replace(get_recipe("finetune"), **asked).override(changes)
+    given = {name: getattr(tuned, name) for name in ("init", *SAME_IMAGES)}
     rungs = _open(folder, given, resume)
     spent = sum(rung.seconds for rung in rungs)
     done = {rung.name for rung in rungs}
@@ -95,9 +99,9 @@ def climb(
         elif left() < LEAST_MINUTES:
             stopped = f"{max(left(), 0):.1f} of {minutes:g} minutes are left: too few to fine-tune"
         else:
-            recipe = dataclasses.replace(get_recipe("finetune"), **{**given, "init": str(folder / "probe")})
-            recipe = dataclasses.replace(recipe, budget=dataclasses.replace(recipe.budget, minutes=left()))
-            keep(_trained("finetune", recipe.override(changes), folder, resume, quiet, changes))
+            recipe = dataclasses.replace(tuned, budget=dataclasses.replace(tuned.budget, minutes=left()))
+            recipe = dataclasses.replace(recipe.override(changes), init=str(folder / "probe"))
+            keep(_trained("finetune", recipe, folder, resume, quiet, changes))
     return _write(folder, given, rungs, stopped or "the last rung is reached")
 
 
@@ -121,7 +125,7 @@ def _trained(name: str, recipe: Recipe, folder: Path, resume: bool, quiet: bool,
     going_on = resume and (folder / name / "recipe.json").is_file()
     if going_on:  # what was left of the minutes is in the recipe it began with
         recipe = Recipe.from_dict(json.loads((folder / name / "recipe.json").read_text()))
-        if recipe.override(changes) != recipe:
+        if dataclasses.replace(recipe.override(changes), init=recipe.init) != recipe:
             raise UsageError(f"{folder / name} has begun with other settings: leave out --set, or choose another --out")
     result = train(recipe, folder / name, resume=going_on, quiet=quiet)
     note = f"{result.epochs:.4g} epochs" if result.steps else "frozen features, a linear classifier"

@@ -46,6 +46,11 @@ def find_weights(source: Path) -> Path:
         raise WeightsError(
             f"no model at {source}: give a model folder, a run folder, a checkpoint or hf-hub:owner/name"
         )
+    if (source / "recipe.json").is_file():
+        raise WeightsError(
+            f"{source} is a run that has not ended: `vitkit train DATA --out {source} --resume` goes on with it, "
+            f"`vitkit convert {source} MODEL --to vitkit` takes its best weights so far"
+        )
     if not any(source.glob("*config.json")):
         raise WeightsError(
             f"{source} is not a model folder: it holds no config.json; name a weights file to read it alone"
