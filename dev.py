@@ -70,9 +70,13 @@ def refuse_cuda_by_accident() -> None:
     names = [entry["metadata"]["name"] for entry in json.loads(plan)["install"]]
     cuda = [name for name in names if name.startswith(("nvidia-", "cuda-"))]
     if cuda:
+        pinned = next(
+            line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch==")
+        )
         sys.exit(
             f"stopped: your package index would install torch with {len(cuda)} CUDA packages (several GB). Install the "
-            f"CPU build of torch into {VENV.relative_to(ROOT)} first (pytorch.org, 'Get started', CPU), "
+            f"CPU build of this very version first: {(BIN / 'python').relative_to(ROOT)} -m pip install {pinned} "
+            "--index-url URL, with the URL that pytorch.org names for CPU builds under 'Get started'; "
             "or set VITKIT_ALLOW_CUDA=1 if the CUDA build is what you want."
         )
 

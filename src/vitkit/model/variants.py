@@ -53,14 +53,14 @@ SMALL: dict[str, tuple[dict[str, Any], str]] = {
         "DeiT-Tiny's width at half the depth, for 32-pixel images",
     ),
     "vit_pico_stem4_32": (
-        dict(width=80, depth=4, heads=4, head_width=20, mlp_width=160, patch_size=4, stem=(32, 64), pooling="mean",
-             class_token=False),
+        dict(width=80, depth=4, heads=2, head_width=32, mlp_width=160, patch_size=4, stem=(64, 128),
+             position="rotary", pooling="mean", class_token=False),
         "convolutional stem as in Xiao et al. 2021, the size of CCT-2 (Hassani et al. 2021)",
     ),
     "vit_pico_stem8_32": (
         dict(width=80, depth=4, heads=4, head_width=20, mlp_width=160, patch_size=8, stem=(32, 64, 64),
              position="rotary", pooling="mean", class_token=False),
-        "the same with a quarter of the tokens, for a CPU",
+        "three convolutions leave a quarter of the tokens: the cheapest step of these",
     ),
     "vit_micro_stem4_32": (
         dict(width=128, depth=4, heads=4, head_width=32, mlp_width=256, patch_size=4, stem=(64, 128), position="rotary",

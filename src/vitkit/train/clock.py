@@ -20,6 +20,7 @@ class Clock:
     reserve: float = 0.0  # seconds that the end of the run will take
     step_seconds: float = 0.0  # of late
     validation_seconds: float = 0.0  # of the last validation
+    final_seconds: float = 0.0  # that judging the chosen weights will take
 
     @property
     def done(self) -> bool:

@@ -13,6 +13,7 @@ import time
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,7 +28,7 @@ from vitkit.train.distributed import join
 from vitkit.train.interrupt import Interrupts
 from vitkit.train.log import Journal, OnRecord, Silent, Window
 from vitkit.train.objective import Heads, distilled, soft_targets, supervised
-from vitkit.train.outcome import Result, finish, predict
+from vitkit.train.outcome import Result, finish, predict, predict_test
 from vitkit.train.recipe import Recipe
 from vitkit.train.run_folder import check_folder, hold, is_ours, open_folder
 from vitkit.train.setup import Parts, build_model, choose_model, open_dataset, open_task, prepare
@@ -37,6 +38,7 @@ from vitkit.train.state import State
 from vitkit.train.teacher import load_teacher
 from vitkit.train.tune import Choice, tune
 
+TRIED = 256  # images that tell how long others will take
 MAX_BAD_STEPS = 5  # in a row, before a run that only yields NaN is stopped
 
 
@@ -139,7 +141,19 @@ class Run:
         step_seconds, started = time.monotonic() - started, time.monotonic()
         self._predict_val()
         self.state.clock.validation_seconds = time.monotonic() - started
+        self.state.clock.final_seconds = self._seconds_to_judge()
         self._replan(step_seconds)
+
+    def _seconds_to_judge(self) -> float:
+        """The chosen weights on validation and test, in float32 and from the files: by how long some images take."""
+        task, clock = self.parts.task, self.state.clock
+        images = len(task.val) + len(task.test or ())
+        if sharding.is_sharded(self.state.model):  # it is put together for that, and here it is not
+            return clock.validation_seconds * images / len(task.val)
+        some = task.val.subset(np.arange(min(len(task.val), TRIED)))  # test images are looked at once, at the end
+        started = time.monotonic()
+        predict_test(self.parts, self.state.model, some)
+        return (time.monotonic() - started) * images / len(some)
 
     def fit(self) -> None:
         clock, every = self.state.clock, self._validation_interval()
@@ -316,8 +330,7 @@ class Run:
         clock = self.state.clock
         if not clock.minutes:
             return
-        test = len(self.parts.task.test or ()) / max(len(self.parts.task.val), 1)
-        reserve = clock.validation_seconds * (2 + test) + 2.0
+        reserve = clock.validation_seconds + clock.final_seconds + 2.0
         self._look_at_the_clock()
         pace = step_seconds + clock.validation_seconds / self._validation_interval()
         clock.replan(*(self.parts.world.share(value) for value in (pace, reserve)))
