@@ -50,7 +50,7 @@ RECIPES: dict[str, Recipe] = {
         machine=Machine(precision="fp32", compile="off", threads=1),  # too small to share
     ),
     "cifar10_classic": Recipe(
-        promise="CIFAR-10, the tutorials' 0.12 M model: 82.2 % of the test images after 15 epochs, 28 min on one core",
+        promise="CIFAR-10, the tutorials' 0.12 M model: 82.2 % of the test images after 15 epochs, 86.9 % after 40",
         data="cifar10",
         val_fraction=0.02,
         model="vit_nano_patch4_32",
