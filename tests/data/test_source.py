@@ -11,7 +11,7 @@ from PIL import Image
 from vitkit.data import arrange, fingerprint
 from vitkit.data.arrange import stratified
 from vitkit.data.fingerprint import stamp, stamp_of
-from vitkit.data.source import Arrays, Dataset, Files, Split, open_data
+from vitkit.data.source import Arrays, Corrupt, Dataset, Files, Split, open_data
 from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError
 
 pyarrow = pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
@@ -427,3 +427,9 @@ def test_groceries_from_parquet_and_from_an_unpacked_folder(shared_data: Path, t
         assert np.array_equal(split.labels, unpacked.splits[name].labels)
         assert all(split.images[i] == unpacked.splits[name].images[i] for i in range(len(split)))
     assert len(open_data(shared_data / "grocery.parquet", label="fine_label").class_names) == 81
+
+
+def test_all_corrupt_images_that_are_known_are_counted() -> None:
+    corrupt = Corrupt(50, 0.01)
+    with pytest.raises(DataError, match=r"20 of 50 images .* the first: 0: torn .*--set corrupt_limit=SHARE"):
+        corrupt.add(*(CorruptImageError(str(i), "torn") for i in range(20)))
