@@ -15,8 +15,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from vitkit.train import get_recipe, train
-from vitkit.train.environment import describe_environment
+from vitkit.training import get_recipe, train
+from vitkit.training.environment import describe_environment
 
 RESULTS = Path(__file__).parent / "results" / "ablation.jsonl"
 RECIPE = "cifar10_classic"

@@ -1,4 +1,4 @@
-"""Which attention kernel for which length and precision: the table behind `vitkit.model.kernel`.
+"""Which attention kernel for which length and precision: the table behind `vitkit.model.sdpa`.
 
     python benchmarks/attention.py [--rounds 5] [--images 32] > benchmarks/results/attention.txt
 
@@ -13,8 +13,8 @@ import torch
 from heading import heading
 from torch import Tensor
 
-from vitkit.bench.contest import contest
-from vitkit.model.kernel import fused, in_float32, plain
+from vitkit.bench.harness import contest
+from vitkit.model.sdpa import fused, in_float32, plain
 
 TOKENS = (17, 65, 197, 577)
 

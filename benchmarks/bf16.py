@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from heading import heading
 
-from vitkit.data.source import open_data, read_all
-from vitkit.evaluate.metrics import wilson_interval
-from vitkit.weights.folder import load_model
+from vitkit.data.dataset import open_data, read_all
+from vitkit.evaluation.metrics import wilson_interval
+from vitkit.weights.model_dir import load_model
 
 
 @torch.inference_mode()

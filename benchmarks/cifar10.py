@@ -17,9 +17,9 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from vitkit.evaluate import mean_interval
-from vitkit.train import get_recipe, train
-from vitkit.train.environment import describe_environment
+from vitkit.evaluation import mean_interval
+from vitkit.training import get_recipe, train
+from vitkit.training.environment import describe_environment
 
 RESULTS = Path(__file__).parent / "results" / "cifar10.jsonl"
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from heading import heading
 
-from vitkit.evaluate import mean_interval
-from vitkit.train import get_recipe, train
+from vitkit.evaluation import mean_interval
+from vitkit.training import get_recipe, train
 
 
 def main() -> None:

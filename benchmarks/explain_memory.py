@@ -23,7 +23,7 @@ from heading import heading
 
 import vitkit
 from vitkit.bench.memory import of_this_process
-from vitkit.explain import attention_maps
+from vitkit.explanation import attention_maps
 
 LIMITS = {"memory": 1.3, "time": 1.5}
 GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc: blocks above this are mapped, and unmapped when freed

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from heading import heading
 
-from vitkit.data.source import open_data, read_all
-from vitkit.infer.export import export
-from vitkit.infer.parity import Tolerance
+from vitkit.data.dataset import open_data, read_all
+from vitkit.export.export import export
+from vitkit.export.parity import Tolerance
 from vitkit.model import ViT
-from vitkit.weights.folder import load_model
+from vitkit.weights.model_dir import load_model
 
 WAYS = [("onnx", True), ("openvino", True), ("onnx", False), ("openvino", False)]
 # Int8 is measured here, not refused: the figures are the point.

@@ -14,8 +14,8 @@ import numpy as np
 from heading import heading
 
 import vitkit
-from vitkit.data.source import open_data
-from vitkit.explain.faithfulness import bootstrap, faithfulness, randomised, rank_correlation
+from vitkit.data.dataset import open_data
+from vitkit.explanation.faithfulness import bootstrap, faithfulness, randomised, rank_correlation
 
 COLUMNS = ("method", "deletion ↓", "insertion ↑", "insertion − deletion ↑", "… above random", "alike by random weights")
 CASCADED = ("attention", "rollout", "gradient", "attribution")  # in one pass each

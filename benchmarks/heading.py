@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from vitkit.train.environment import describe_environment, version
+from vitkit.training.environment import describe_environment, version
 
 
 def heading(*packages: str) -> str:

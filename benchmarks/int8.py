@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from heading import heading
 
-from vitkit.bench.contest import contest
-from vitkit.infer.engines import Exported, make_engine
-from vitkit.infer.export import export
-from vitkit.infer.exported import find_exported
-from vitkit.infer.parity import Tolerance
-from vitkit.weights.folder import load_model
+from vitkit.bench.harness import contest
+from vitkit.export.export import export
+from vitkit.export.metadata import find_exported
+from vitkit.export.parity import Tolerance
+from vitkit.inference.engines import Exported, make_engine
+from vitkit.weights.model_dir import load_model
 
 SPEED_ONLY = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
 

@@ -17,7 +17,7 @@ from heading import heading
 from PIL import Image
 
 from vitkit.bench.loading import loading
-from vitkit.data.source import Split, open_data
+from vitkit.data.dataset import Split, open_data
 from vitkit.model.variants import get_config
 
 

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from heading import heading
 from torch import Tensor, nn
 
-from vitkit.bench.contest import Run, contest
+from vitkit.bench.harness import Run, contest
 from vitkit.model import create_model
-from vitkit.model.parts import InParts
-from vitkit.train.spread import Spread
+from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.data_parallel_training import Spread
 
 ANSWERS = [("vit_nano_patch4_32", 256), ("vit_tiny_patch16_224", 8), ("vit_tiny_patch16_224", 32),
            ("vit_small_patch16_224", 32), ("vit_base_patch16_224", 8)]  # fmt: skip

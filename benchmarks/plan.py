@@ -20,10 +20,10 @@ import torch
 from heading import heading
 
 from vitkit.model.variants import get_config
+from vitkit.plan.calibrate import Step, calibrate, peak
 from vitkit.plan.job import Job
-from vitkit.plan.measure import Step, calibrate, peak
 from vitkit.plan.memory import MIB, memory
-from vitkit.plan.time import step_time
+from vitkit.plan.step_time import step_time
 
 MEMORY = [
     ("vit_tiny_patch16_224", dict(batch=8)),

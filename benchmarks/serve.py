@@ -24,8 +24,8 @@ import psutil
 from heading import heading
 from PIL import Image
 
-from vitkit.infer import Predictor
-from vitkit.infer.samples import sample_images
+from vitkit.export.samples import sample_images
+from vitkit.inference import Predictor
 
 MOST_REQUESTS = 50_000
 

@@ -21,7 +21,7 @@ from lib import figure, photograph, source
 from torch.testing import assert_close
 
 import vitkit
-from vitkit.model.patch import PatchEmbed, cut_patches
+from vitkit.model.patch_embed import PatchEmbed, cut_patches
 
 # %% [markdown]
 # ## A photograph

@@ -15,9 +15,9 @@ from lib import BLUE, GREEN, GREY, ORANGE, RED, accuracy, claim, digits, figure,
 from torch.testing import assert_close
 
 import vitkit
-from vitkit.explain.pictures import position_similarity
+from vitkit.explanation.model_stats import position_similarity
 from vitkit.model import vit
-from vitkit.model.position import resample_table, rotate, rotation, sincos_table
+from vitkit.model.pos_embed import resample_table, rotate, rotation, sincos_table
 
 # %% [markdown]
 # ## A token that belongs to no patch

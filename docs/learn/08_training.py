@@ -20,14 +20,14 @@ import torch
 from lib import BLUE, GREEN, GREY, ORANGE, ROOT, SHORT, claim, figure, setting, source, table
 
 import vitkit
-from vitkit.data.source import data_folder
+from vitkit.data.dataset import data_folder
 from vitkit.report.first_batch import first_batch
-from vitkit.train import get_recipe, schedule, train
-from vitkit.train.loop import Run
-from vitkit.train.objective import soft_targets
-from vitkit.train.optimizer import decays
-from vitkit.train.recipe import Schedule
-from vitkit.train.setup import open_dataset, suggest_preprocess
+from vitkit.training import get_recipe, schedule, train
+from vitkit.training.loss import soft_targets
+from vitkit.training.optim import decays
+from vitkit.training.recipe import Schedule
+from vitkit.training.task import open_dataset, suggest_preprocess
+from vitkit.training.trainer import Run
 
 cifar = any(data_folder(None).glob("cifar*10*")) and not SHORT
 recipe = get_recipe("cifar10_fast" if cifar else "digits")

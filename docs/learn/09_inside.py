@@ -21,8 +21,8 @@ from torch.testing import assert_close
 
 import vitkit
 from vitkit.data.preprocess import Preprocess
-from vitkit.explain import attention_map, relevance
-from vitkit.explain.pictures import attention_distance, feature_colours, patch_distances, token_norms
+from vitkit.explanation import attention_map, relevance
+from vitkit.explanation.model_stats import attention_distance, feature_colours, patch_distances, token_norms
 from vitkit.model.vit import ViT
 
 weights = shared("deit_tiny_patch16_224_in1k.safetensors")

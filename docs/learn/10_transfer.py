@@ -20,13 +20,13 @@ import torch
 from lib import BLUE, GREEN, GREY, ORANGE, PINK, SHORT, claim, digits, figure, fit, setting, shared, source, table
 
 import vitkit
+from vitkit.data.dataset import open_data
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import open_data
 from vitkit.features import choose_k, extract, fit_probe, knn
 from vitkit.features.extract import Pooled
-from vitkit.train import get_recipe, train
-from vitkit.train.objective import distilled
-from vitkit.weights.info import ModelInfo
+from vitkit.training import get_recipe, train
+from vitkit.training.loss import distilled
+from vitkit.weights.metadata import ModelInfo
 
 weights, grocery = shared("deit_tiny_patch16_224_in1k.safetensors"), shared("grocery.parquet")
 real = bool(weights and grocery) and not SHORT

@@ -19,7 +19,7 @@ import torch
 from lib import BLUE, GREY, RED, ROOT, accuracy, digits, figure, fit, photograph, setting, source, table
 
 import vitkit
-from vitkit.model import patch as patch_module
+from vitkit.model import patch_embed as patch_module
 
 sys.path.insert(0, str(ROOT))  # the tests are beside the library, not in it
 from tests.model import test_tutorial_bugs as tests

@@ -24,8 +24,8 @@ import examples  # noqa: E402
 
 import vitkit  # noqa: E402
 from vitkit.cli.main import COMMANDS, main  # noqa: E402
-from vitkit.train.recipe import Recipe  # noqa: E402
-from vitkit.train.recipes import RECIPES  # noqa: E402
+from vitkit.training.recipe import Recipe  # noqa: E402
+from vitkit.training.recipes import RECIPES  # noqa: E402
 
 NOTE = "<!-- Written by docs/reference/build.py: change the code, then run it. -->"
 

@@ -6,31 +6,30 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from vitkit.evaluate import evaluate as evaluate
-    from vitkit.explain import explain as explain
-    from vitkit.infer import Predictor as Predictor
+    from vitkit.evaluation import evaluate as evaluate
+    from vitkit.explanation import explain as explain
+    from vitkit.inference import Predictor as Predictor
     from vitkit.model import ViT as ViT
     from vitkit.model import ViTConfig as ViTConfig
     from vitkit.model import create_model as create_model
-    from vitkit.train import Recipe as Recipe
-    from vitkit.train import train as train
-    from vitkit.weights.folder import load_model as load_model
-    from vitkit.weights.folder import save_model as save_model
+    from vitkit.training import Recipe as Recipe
+    from vitkit.training import train as train
+    from vitkit.weights.model_dir import load_model as load_model
+    from vitkit.weights.model_dir import save_model as save_model
 
 # Where each public name lives. Modules are imported at first use: `import vitkit` costs next to nothing, and a model
-# can be created without loading what only training or plotting needs. `train`, `evaluate` and `explain` are packages
-# as well as functions: see callable_package.py.
+# can be created without loading what only training or plotting needs.
 _HOMES = {
-    "Predictor": "vitkit.infer",
-    "Recipe": "vitkit.train",
+    "Predictor": "vitkit.inference",
+    "Recipe": "vitkit.training",
     "ViT": "vitkit.model",
     "ViTConfig": "vitkit.model",
     "create_model": "vitkit.model",
-    "evaluate": "vitkit.evaluate",
-    "explain": "vitkit.explain",
-    "load_model": "vitkit.weights.folder",
-    "save_model": "vitkit.weights.folder",
-    "train": "vitkit.train",
+    "evaluate": "vitkit.evaluation",
+    "explain": "vitkit.explanation",
+    "load_model": "vitkit.weights.model_dir",
+    "save_model": "vitkit.weights.model_dir",
+    "train": "vitkit.training",
 }
 
 __all__ = ["__version__", *_HOMES]  # the table above is the one list

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitkit.bench import contest, inference, training
+from vitkit.bench import harness as contest
+from vitkit.bench import inference, training
+from vitkit.bench.baselines import PEERS, Absent, build_peer
 from vitkit.bench.inference import Job, named, prepare
 from vitkit.bench.memory import peaks
-from vitkit.bench.peers import PEERS, Absent, build_peer
 from vitkit.bench.sweep import draw
 from vitkit.bench.training import contestants
 from vitkit.cli.main import main
 from vitkit.errors import UnknownNameError, WorkError
 from vitkit.model import ViTConfig, create_model
-from vitkit.weights.live import NotLive
+from vitkit.weights.reference_models import NotLive
 
 TINY = ViTConfig.from_dict(
     dict(image_size=32, patch_size=8, width=32, depth=2, heads=2, head_width=16, mlp_width=64, num_classes=10)

@@ -4,9 +4,9 @@ import statistics
 
 import pytest
 
-from vitkit.bench.contest import contest
+from vitkit.bench.baselines import Absent
+from vitkit.bench.harness import contest
 from vitkit.bench.inference import Job, named, prepare
-from vitkit.bench.peers import Absent
 from vitkit.bench.training import Job as TrainingJob
 from vitkit.bench.training import prepare as prepare_training
 from vitkit.model import create_model

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from vitkit.cli.main import main
+from vitkit.data.dataset import open_data
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import open_data
-from vitkit.evaluate import compare, predict
+from vitkit.evaluation import compare, predict
 from vitkit.model import create_model
-from vitkit.weights.folder import ModelInfo, load_model, save_model
+from vitkit.weights.model_dir import ModelInfo, load_model, save_model
 
 SEEN = Preprocess(size=8, channels=1, crop_fraction=1.0, mean=(0.3,), std=(0.4,))
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import vitkit
-from tests.explain.test_explain import named, noise
+from tests.explanation.test_explain import named, noise
 from vitkit.cli.main import main
 
 

@@ -15,8 +15,8 @@ import vitkit as vitkit_package
 from vitkit.__main__ import run
 from vitkit.cli.main import main
 from vitkit.cli.models import Models
-from vitkit.cli.show import print_table
-from vitkit.data.source import open_data
+from vitkit.cli.output import print_table
+from vitkit.data.dataset import open_data
 
 
 def vitkit(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -264,7 +264,7 @@ def test_names_with_brackets_are_told_as_they_are(capsys: pytest.CaptureFixture[
 def test_a_narrow_terminal_leaves_names_and_numbers_whole(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vitkit.cli.show.console", lambda: Console(width=columns))
+    monkeypatch.setattr("vitkit.cli.output.console", lambda: Console(width=columns))
     print_table(
         "", ["name", *("number",) * 8, "source"], [["vit_base_patch16_224", *range(10**6, 10**6 + 8), "a " * 40]]
     )

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.infer.conftest import NAMES, small_model
+from tests.inference.conftest import NAMES, small_model
 from vitkit.cli.main import main
-from vitkit.infer import Predictor
-from vitkit.weights.folder import save_model
+from vitkit.inference import Predictor
+from vitkit.weights.model_dir import save_model
 
 
 def predict(*words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:

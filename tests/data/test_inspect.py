@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from vitkit.cli.inspect import Inspect
-from vitkit.data.advice import FOR_DIGITS, FOR_PHOTOGRAPHS, FOR_SMALL_IMAGES, advise
+from vitkit.data.dataset import Arrays, Dataset, Split, open_data
 from vitkit.data.inspect import inspect_data, look_at
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Arrays, Dataset, Split, open_data
+from vitkit.data.recommend import FOR_DIGITS, FOR_PHOTOGRAPHS, FOR_SMALL_IMAGES, advise
 from vitkit.errors import DataError
 from vitkit.model.variants import VARIANTS
 

@@ -1,126 +1,108 @@
+"""Batches of photographs: the same whoever makes them, and decoded no larger than they need be."""
+
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import chisquare
+import torch
+from PIL import Image
 
-from vitkit.data.draws import Picks
-from vitkit.data.loader import Plan
-from vitkit.errors import ConfigError
+from vitkit.data.dataset import Arrays, Files, Split
+from vitkit.data.decode import decode
+from vitkit.data.loader import Feed, FromFiles
+from vitkit.data.preprocess import Preprocess
+from vitkit.data.sampler import Plan
+from vitkit.data.transforms import Augment, crop_box, flips
 
-COUNTS, SHARES, RANKS = st.integers(1, 200), st.integers(1, 40), st.integers(1, 5)
-FIELDS = ("epoch", "index", "copy")
-
-
-def stream(plan: Plan, steps: int, ranks: int = 1) -> dict[str, np.ndarray]:
-    """The samples of the first steps, in order, put together from all ranks."""
-    parts = [plan.at(step, (rank, ranks)) for step in range(steps) for rank in range(ranks)]
-    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS}
+SEEN = Preprocess(size=32)
 
 
-@given(count=COUNTS, share=SHARES, ranks=RANKS, seed=st.integers(0, 100))
-def test_every_sample_comes_exactly_once_per_epoch_and_every_batch_is_full(count, share, ranks, seed):
-    plan = Plan(count, batch=share * ranks, seed=seed)
-    seen = stream(plan, plan.steps(3), ranks)
-    assert len(seen["index"]) == plan.steps(3) * plan.batch
-    assert (np.diff(seen["epoch"]) >= 0).all()
-    assert (seen["copy"] == 0).all()
-    for epoch in range(3):
-        assert sorted(seen["index"][seen["epoch"] == epoch]) == list(range(count))
+def photograph(number: int, width: int, height: int) -> Image.Image:
+    """Waves in three colours, with structure at all sizes down to a few pixels."""
+    y, x = np.mgrid[0:height, 0:width] / max(width, height)
+    waves = [np.sin(f * (x + 0.3 * y) + number) + np.cos(0.7 * f * y) for f in (6, 25, 90)]
+    return Image.fromarray(np.uint8(np.stack(waves, -1) * 60 + 127))
 
 
-@given(
-    count=COUNTS,
-    share=SHARES,
-    ranks=RANKS,
-    step=st.integers(0, 1000),
-    repeats=st.integers(1, 4),
-    balanced=st.booleans(),
-)
-def test_the_shares_of_the_ranks_are_the_batch_in_order(count, share, ranks, step, repeats, balanced):
-    weights = 1.0 + np.arange(count) if balanced else None
-    plan = Plan(count, share * ranks, seed=7, repeats=repeats, weights=weights)
-    whole, parts = plan.at(step), [plan.at(step, (rank, ranks)) for rank in range(ranks)]
-    assert len(whole) == plan.batch
-    for name in FIELDS:
-        assert (np.concatenate([getattr(part, name) for part in parts]) == getattr(whole, name)).all()
-    assert (np.concatenate([part.uniform("crop") for part in parts]) == whole.uniform("crop")).all()
+@pytest.fixture
+def files(tmp_path: Path) -> Split:
+    paths = []
+    for i in range(12):
+        path = tmp_path / f"{i}.jpg"
+        exif = Image.Exif()
+        exif[0x0112] = 6 if i % 3 == 0 else 1  # every third lies on its side
+        photograph(i, 400 + 16 * i, 300).save(path, quality=92, exif=exif)
+        paths.append(str(path))
+    return Split(Files(paths), np.arange(12) % 4)
 
 
-def test_a_batch_that_cannot_be_shared_is_an_error_not_a_smaller_batch():
-    with pytest.raises(ConfigError, match="batch=10 is too small for 11 processes: use at least 22"):
-        Plan(100, 10).at(0, (0, 11))
+@pytest.mark.parametrize("crop", ["resized", "pad"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_threads_and_processes_make_the_batches_of_the_plan(files: Split, crop: str, workers: int) -> None:
+    feed = Feed(FromFiles(files, SEEN, Augment(crop=crop, jitter=0.2)), files.labels, Plan(12, 5, seed=3))
+    streamed = list(islice(feed.stream(2, lambda step: (32, 24 + step), workers), 4))
+    for step, batch in enumerate(streamed, 2):
+        alone = feed.batch(step, (32, 24 + step))
+        assert torch.equal(batch.images, alone.images)
+        assert torch.equal(batch.labels, alone.labels)
+        assert batch.images.shape == (5, 3, 32, 24 + step)
 
 
-def test_a_step_does_not_depend_on_the_steps_before_it():
-    late = Plan(100, 16, seed=1).at(500)
-    again = Plan(100, 16, seed=1)
-    for step in range(500):
-        again.at(step)
-    assert (again.at(500).index == late.index).all()
-    assert (Plan(100, 16, seed=2).at(500).index != late.index).any()
+@pytest.mark.parametrize("channels", [2, 4, 5])
+def test_arrays_of_other_channels_are_cropped_too(channels: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 20, 16, channels), dtype=np.uint8)
+    split = Split(Arrays(pixels, "x"), np.zeros(6, int))
+    seen = Preprocess(size=8, channels=channels)
+    store = FromFiles(split, seen, Augment(crop="resized"))
+    assert store.fetch(Plan(6, 6, seed=1).at(0), (8, 8)).shape == (6, channels, 8, 8)
 
 
-def test_order_and_draws_differ_between_epochs():
-    plan = Plan(64, 64)
-    assert (plan.at(0).index != plan.at(1).index).any()
-    by_sample = [dict(zip(p.index, p.uniform("crop"), strict=True)) for p in (plan.at(0), plan.at(1))]
-    assert all(by_sample[0][i] != by_sample[1][i] for i in range(64))
+def test_a_crop_of_a_reduced_photograph_is_nearly_that_of_the_whole_one(files: Split) -> None:
+    """And of the same place: the box is drawn for the image as it stands upright."""
+    settings = Augment(crop="resized", scale=(0.3, 1.0))
+    picks = Plan(12, 12, seed=1).at(0)
+    rows = FromFiles(files, SEEN, settings).fetch(picks, (32, 32)).permute(0, 2, 3, 1).numpy()
+    reduced = 0
+    for i, index in enumerate(picks.index.tolist()):
+        whole = decode(files.images[index])
+        box = crop_box(picks[i : i + 1], settings, np.array([whole.width]), np.array([whole.height]))[0]
+        exact = SEEN.random_resized(whole, tuple(box), bool(flips(picks)[i]))
+        difference = np.abs(rows[i].astype(int) - exact)
+        assert difference.mean() < 2.0, files.images.name(index)
+        reduced += difference.max() > 0
+    assert reduced >= 8, "most of these should have been decoded at a reduced scale"
 
 
-@pytest.mark.parametrize(
-    ("count", "batch", "epochs", "steps"),
-    [(100, 10, 1, 10), (100, 10, 1.1, 11), (101, 10, 1, 11), (50_000, 256, 3, 586), (3, 10, 1, 1), (10, 10, 0.01, 1)],
-)
-def test_steps_show_at_least_the_epochs_asked_for(count, batch, epochs, steps):
-    assert Plan(count, batch).steps(epochs) == steps
+SCRIPT = """
+import os, sys
+import numpy as np
+from vitkit.data.loader import Feed
+from vitkit.data.sampler import Plan
+from vitkit.errors import WorkError
+
+class Broken:
+    threads = 1
+
+    def fetch(self, picks, size):
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), 9)
+        raise WorkError("the store is gone")
+
+if __name__ == "__main__":
+    try:
+        next(Feed(Broken(), np.zeros(9, int), Plan(9, 3, seed=0)).stream(0, lambda step: (8, 8), workers=2))
+    except (WorkError, RuntimeError) as error:
+        print(type(error).__name__)
+        sys.exit(1)
+"""
 
 
-@given(count=COUNTS, batch=SHARES, epochs=st.integers(1, 300))
-def test_steps_are_the_fewest_that_do(count, batch, epochs):
-    steps = Plan(count, batch).steps(epochs)
-    assert (steps - 1) * batch < epochs * count <= steps * batch
-
-
-@given(count=st.integers(2, 200), repeats=st.integers(2, 5), seed=st.integers(0, 100))
-def test_repeats_show_fewer_samples_with_other_draws_each_time(count, repeats, seed):
-    picks = Plan(count, batch=count, seed=seed, repeats=repeats).at(0)
-    times = np.bincount(picks.index)
-    assert times.max() <= repeats
-    assert (times > 0).sum() <= 2 * -(-count // (2 * repeats))
-    for index in np.unique(picks.index):
-        assert sorted(picks.copy[picks.index == index]) == list(range(times[index]))
-    assert len(np.unique(picks.uniform("crop"))) == count
-
-
-@given(count=st.integers(2, 200), batch=st.integers(1, 20), repeats=st.integers(1, 5), step=st.integers(0, 20))
-def test_neighbours_in_an_epoch_are_never_two_views_of_one_sample(count, batch, repeats, step):
-    """They are mixed with each other, which would do nothing."""
-    picks = Plan(count, 2 * batch, repeats=repeats).at(step)
-    same_epoch = picks.epoch[1:] == picks.epoch[:-1]
-    assert (picks.index[1:] != picks.index[:-1])[same_epoch].all()
-
-
-def test_views_of_a_sample_are_in_one_batch():
-    picks = Plan(960, batch=96, repeats=3).at(4)
-    assert (np.unique(picks.index, return_counts=True)[1] == 3).all()
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-def test_weights_say_how_often_a_sample_comes(dtype):
-    weights = np.array([1, 2, 0, 5, 0], dtype=dtype).repeat(200)
-    seen = stream(Plan(1000, batch=100, seed=3, weights=weights), steps=100)["index"]
-    counts = np.bincount(seen // 200, minlength=5)
-    assert counts[[2, 4]].sum() == 0
-    assert chisquare(counts[[0, 1, 3]], len(seen) * np.array([1, 2, 5]) / 8).pvalue > 1e-3
-    within = np.bincount(seen, minlength=1000)[600:800]
-    assert chisquare(within).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("repeats", [1, 3])
-def test_a_sample_that_comes_twice_in_a_weighted_epoch_draws_anew(repeats):
-    picks: Picks = Plan(300, batch=300, weights=np.ones(300), repeats=repeats).at(0)
-    assert len(np.unique(picks.index)) < 270 / repeats  # with replacement
-    assert len(np.unique(picks.uniform("crop"))) == 300
-    for index in np.unique(picks.index):
-        assert picks.copy[picks.index == index].tolist() == list(range((picks.index == index).sum()))
+@pytest.mark.parametrize("how", ["raises", "killed"])
+def test_a_worker_process_that_fails_ends_the_run(how: str, tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, str(tmp_path / "run.py"), how], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.strip() == ("WorkError" if how == "raises" else "RuntimeError")

@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from vitkit.data import feed
+from vitkit.data import loader as feed
+from vitkit.data.dataset import Arrays, Files, Split
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Arrays, Files, Split
 from vitkit.data.views import Held, Streamed, view
 from vitkit.errors import CorruptImageError
 

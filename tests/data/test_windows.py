@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitkit.data.draws import permutation
-from vitkit.data.loader import Plan
-from vitkit.data.shards import Names, Rows, Shard, Shards
-from vitkit.data.source import Split
+from vitkit.data.dataset import Split
+from vitkit.data.rng import permutation
+from vitkit.data.sampler import Plan
+from vitkit.data.shards.reader import Names, Rows, Shard, Shards
 from vitkit.data.windows import Windows, windows_of
 
 
@@ -77,9 +77,9 @@ def test_what_is_read_in_a_row_lies_in_a_window_of_chunks(counts: list[int], lim
 
 
 def shards(column: str, size: int, monkeypatch: pytest.MonkeyPatch) -> Split:
-    monkeypatch.setattr("vitkit.data.shards.TAR_WINDOW", 1000)
-    monkeypatch.setattr("vitkit.data.shards.TAR_CHUNK", 100)
-    monkeypatch.setattr("vitkit.data.shards.PARQUET_WINDOW", 1000)
+    monkeypatch.setattr("vitkit.data.shards.reader.TAR_WINDOW", 1000)
+    monkeypatch.setattr("vitkit.data.shards.reader.TAR_CHUNK", 100)
+    monkeypatch.setattr("vitkit.data.shards.reader.PARQUET_WINDOW", 1000)
     count = 40
     files = [Shard(f"{i}", count // 2, 10, groups=(4, 10, 6)) for i in range(2)]
     place = np.tile(np.arange(count // 2), 2) * (1 if column else size)

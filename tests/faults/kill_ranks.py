@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.train.recorded import samples_by_step
+from tests.training.recorded import samples_by_step
 
 SETTINGS = {
     "config.depth": "2",
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def command(out: Path, processes: int, shard: str, *more: str) -> list[str]:
-    words = ["-m", "tests.train.recorded", f"{out}-samples", "train", "digits", "--out", str(out), "--json", *more]
+    words = ["-m", "tests.training.recorded", f"{out}-samples", "train", "digits", "--out", str(out), "--json", *more]
     for key, value in {**SETTINGS, "parallel.shard": shard}.items():
         words += ["--set", f"{key}={value}"]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--max-restarts", "3", "--nproc-per-node"]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from vitkit.data.dataset import Corrupt, Files, Split, open_data, read_all
 from vitkit.data.decode import MAX_PIXELS, decode
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Corrupt, Files, Split, open_data, read_all
-from vitkit.data.usable import usable
+from vitkit.data.readability import usable
 from vitkit.errors import CorruptImageError, DataError
 
 

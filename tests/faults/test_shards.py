@@ -17,10 +17,10 @@ from PIL import Image
 pytest.importorskip("fsspec", reason="pip install 'vitkit[shards]'")
 
 from vitkit.cli.main import main
-from vitkit.data import storage
-from vitkit.data.pack import pack
-from vitkit.data.shards import read_many
-from vitkit.data.source import Dataset, open_data
+from vitkit.data.dataset import Dataset, open_data
+from vitkit.data.shards import storage
+from vitkit.data.shards.reader import read_many
+from vitkit.data.shards.writer import pack
 from vitkit.errors import DataError, WorkError
 
 from .store import Store, serving

@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vitkit.data.dataset import Arrays, Split
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Arrays, Split
 from vitkit.model import ViT, create_model
-from vitkit.weights.info import ModelInfo
+from vitkit.weights.metadata import ModelInfo
 
 SEEN = Preprocess(size=(8, 8), channels=1, crop_fraction=1.0, mean=(0.5,), std=(0.25,))
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.features.conftest import SEEN, small_model
-from vitkit.data.source import Arrays, Split
+from vitkit.data.dataset import Arrays, Split
 from vitkit.features import cache as module
 from vitkit.features import cached_features
 from vitkit.model import ViT

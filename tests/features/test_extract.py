@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tests.features.conftest import SEEN, small_model
-from vitkit.data.source import Split
+from vitkit.data.dataset import Split
 from vitkit.errors import CorruptImageError, DataError
 from vitkit.features import extract
 from vitkit.features.extract import classify, set_classifier
@@ -65,7 +65,7 @@ class Torn:
 
 
 def test_what_cannot_be_read_is_left_out_and_named(model: ViT) -> None:
-    from vitkit.data.source import Arrays
+    from vitkit.data.dataset import Arrays
 
     pixels = np.random.default_rng(1).integers(0, 256, (150, 8, 8), dtype=np.uint8)
     good, torn = Arrays(pixels, "made"), Torn(Arrays(pixels, "made"), 101)

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitkit.data.source import Arrays, Dataset, Split
+from vitkit.data.dataset import Arrays, Dataset, Split
 from vitkit.errors import UsageError
 from vitkit.features.extract import Features
 from vitkit.features.table import Table, writer

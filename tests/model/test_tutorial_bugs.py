@@ -15,12 +15,12 @@ from torch.testing import assert_close
 from vitkit.errors import InputError
 from vitkit.model import ViT, create_model, vit
 from vitkit.model import attention as attention_module
-from vitkit.model import patch as patch_module
+from vitkit.model import patch_embed as patch_module
 from vitkit.model.attention import Attention
 from vitkit.model.block import Block
 from vitkit.model.head import HiddenLayer, Pool
 from vitkit.model.init import init_weights
-from vitkit.model.patch import PatchEmbed
+from vitkit.model.patch_embed import PatchEmbed
 
 from .small import random_images, small_config, small_model
 

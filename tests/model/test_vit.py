@@ -5,7 +5,7 @@ from torch.testing import assert_close
 
 from vitkit.errors import ConfigError, InputError, UnknownNameError
 from vitkit.model import ViT, ViTConfig, create_model
-from vitkit.model.position import resample_table, sincos_table
+from vitkit.model.pos_embed import resample_table, sincos_table
 
 from .small import BASE, OPTIONS, random_images, small_config, small_model
 

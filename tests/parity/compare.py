@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.model import ViT, ViTConfig, create_model
-from vitkit.weights.live import NotLive, library
+from vitkit.weights.reference_models import NotLive, library
 
 State = dict[str, Tensor]
 TOLERANCE = 1e-5  # of the largest value

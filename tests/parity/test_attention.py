@@ -3,7 +3,7 @@
 import torch
 from torch.testing import assert_close
 
-from vitkit.explain import attention_maps
+from vitkit.explanation import attention_maps
 from vitkit.model import ViTConfig
 
 from .compare import loaded, random_images, randomise

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from vitkit.model import ViTConfig, create_model
-from vitkit.weights.folder import load_model, read_model
-from vitkit.weights.live import run_live
+from vitkit.weights.model_dir import load_model, read_model
+from vitkit.weights.reference_models import run_live
 from vitkit.weights.write import write_model
 
 from .compare import assert_near, peer, random_images, randomise

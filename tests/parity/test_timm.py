@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitkit.model import VARIANTS, ViTConfig, create_model
-from vitkit.model.position import resample_table
+from vitkit.model.pos_embed import resample_table
 
 from .compare import assert_near, assert_same_numbers, random_images, randomise
 

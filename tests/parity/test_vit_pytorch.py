@@ -8,7 +8,7 @@ from einops import rearrange
 from torch import nn
 
 from vitkit.model import ViTConfig
-from vitkit.model.position import sincos_table
+from vitkit.model.pos_embed import sincos_table
 
 from .compare import assert_near, assert_same_numbers, loaded, random_images, randomise
 

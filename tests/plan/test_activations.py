@@ -8,7 +8,7 @@ import torch
 from vitkit.model import ViTConfig, create_model
 from vitkit.plan.activations import activations
 from vitkit.plan.job import Job
-from vitkit.train.objective import soft_targets, supervised
+from vitkit.training.loss import soft_targets, supervised
 
 SMALL = dict(image_size=48, patch_size=8, width=48, depth=3, heads=3, head_width=20, mlp_width=112, num_classes=7)
 BATCH = 3
@@ -78,7 +78,7 @@ BF16 += [({}, False), (dict(position="rotary"), False), (dict(mlp="swiglu"), Fal
 
 @pytest.mark.parametrize(("changes", "units"), BF16)  # units: of the CPU, for bf16
 def test_the_formula_counts_in_bf16_too(changes: dict[str, Any], units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitkit.model.kernel._UNITS", units)
+    monkeypatch.setattr("vitkit.model.sdpa._UNITS", units)
     config = ViTConfig.from_dict(SMALL | changes)
     formula = BATCH * activations(Job(config, BATCH, precision="bf16")).whole
     assert formula == pytest.approx(kept_bytes(config, "bf16"), rel=0.03)  # tables of rotary positions are the batch's
@@ -95,7 +95,7 @@ def test_a_checkpointed_block_keeps_its_input_alone() -> None:
 
 
 def test_attention_on_a_gpu_stays_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitkit.model.kernel._UNITS", False)
+    monkeypatch.setattr("vitkit.model.sdpa._UNITS", False)
     config = ViTConfig.from_dict(SMALL)
     cpu, gpu = (activations(Job(config, BATCH, precision="bf16", device=device)).block for device in ("cpu", "cuda"))
     tokens, inner = 37, 60

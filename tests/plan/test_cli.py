@@ -9,7 +9,7 @@ import pytest
 from vitkit.cli.main import main, parse
 from vitkit.model import create_model
 from vitkit.plan.memory import MALLOC
-from vitkit.weights.folder import save_model
+from vitkit.weights.model_dir import save_model
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict:

@@ -5,20 +5,21 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from vitkit.data.loader import share
+from vitkit.data.sampler import share
 from vitkit.errors import ConfigError
 from vitkit.model import ViTConfig, create_model
 from vitkit.model.variants import get_config
 from vitkit.plan.checkpoint import state_bytes
-from vitkit.plan.fit import largest_micro_batch, smaller_image, ways
+from vitkit.plan.feasibility import largest_micro_batch, smaller_image, ways
 from vitkit.plan.job import Job
 from vitkit.plan.memory import GIB, memory
 from vitkit.plan.parameters import optimizer_bytes, parameters
 from vitkit.plan.units import parse_bytes
-from vitkit.train import optimizer, recipe
-from vitkit.train.clock import Clock
-from vitkit.train.state import State
-from vitkit.train.tune import Choice
+from vitkit.training import optim as optimizer
+from vitkit.training import recipe
+from vitkit.training.autotune import Choice
+from vitkit.training.budget import Clock
+from vitkit.training.state import State
 
 SMALL = ViTConfig.from_dict(
     dict(image_size=16, patch_size=8, width=24, depth=3, heads=2, head_width=12, mlp_width=48, num_classes=5)

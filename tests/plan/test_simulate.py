@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitkit.data.loader import Plan
+from vitkit.data.sampler import Plan
 from vitkit.errors import ConfigError
 from vitkit.model.variants import get_config
 from vitkit.plan.draw import draw
 from vitkit.plan.job import Job
 from vitkit.plan.simulate import RANKS, Cluster, cover, scale
-from vitkit.plan.time import Network, Rates
+from vitkit.plan.step_time import Network, Rates
 
 
 @pytest.mark.parametrize("ranks", RANKS)

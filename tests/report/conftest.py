@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitkit.train import get_recipe, train
+from vitkit.training import get_recipe, train
 
 NASTY = '<i>cat & "dog"\'s'  # a class that would break a careless page
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser import look
 from vitkit.report import write_report
-from vitkit.report.svg import smoothed
+from vitkit.report.charts import smoothed
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.test_run_report import Outline
-from vitkit.evaluate import compare
+from vitkit.evaluation import compare
 from vitkit.report import write_report
 from vitkit.report.comparison import letter
 from vitkit.report.run import read_run

@@ -9,8 +9,9 @@ import torch
 
 from vitkit.report.first_batch import FirstBatch, first_batch
 from vitkit.report.run import read_run
-from vitkit.report.subject import open_subject
-from vitkit.train import Recipe, get_recipe, loop, train
+from vitkit.report.run_assets import open_subject
+from vitkit.training import Recipe, get_recipe, train
+from vitkit.training import trainer as loop
 
 
 def seen_in_training(recipe: Recipe, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ import pytest
 
 from vitkit.report import LiveReport
 from vitkit.report import write as module
-from vitkit.train import get_recipe, train
+from vitkit.training import get_recipe, train
 
 
 @pytest.fixture

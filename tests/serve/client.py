@@ -116,7 +116,7 @@ def save(folder: Path, seed: int, **changes: Any) -> Path:
     """A small model with random weights, large enough for answers that differ."""
     from vitkit.data.preprocess import Preprocess
     from vitkit.model import create_model
-    from vitkit.weights.folder import ModelInfo, save_model
+    from vitkit.weights.model_dir import ModelInfo, save_model
 
     small = dict(width=16, depth=3, heads=2, head_width=8, mlp_width=32, image_size=32, patch_size=8, num_classes=3)
     model = create_model({**small, **changes}, seed=seed)

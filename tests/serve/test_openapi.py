@@ -87,8 +87,8 @@ def test_every_post_answers_as_described(
 
 def test_the_document_names_every_route(document: dict[str, Any]) -> None:
     from vitkit.serve.app import create_app
-    from vitkit.serve.house import House
     from vitkit.serve.limits import Limits
+    from vitkit.serve.service import House
 
     app = create_app(House({}, Limits(), {}))
     routes = {re.sub(":int", "", route.path) for route in app.routes}  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitkit.infer import Predictor
+from vitkit.inference import Predictor
 
 from .client import Server, encoded, picture
 

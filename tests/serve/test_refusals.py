@@ -223,7 +223,7 @@ def test_a_server_that_cannot_start_says_so_in_one_line(
     def fails(*_: object) -> None:
         raise WorkError("no process to decode in")
 
-    monkeypatch.setattr("vitkit.serve.house.Decoders", fails)
+    monkeypatch.setattr("vitkit.serve.service.Decoders", fails)
     assert main(["serve", str(folders[0]), "--port", "0"]) == 1
     assert capsys.readouterr().err == "vitkit: no process to decode in\n"
 

@@ -1,6 +1,6 @@
 """Speed and memory, beside the libraries that people use: everything takes turns in one run."""
 
-from vitkit.bench.contest import Row, contest
+from vitkit.bench.harness import Row, contest
 from vitkit.bench.inference import inference
 from vitkit.bench.training import training
 

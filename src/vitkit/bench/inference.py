@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitkit.bench import machine
-from vitkit.bench.contest import Row, Run, contest, rows
+from vitkit.bench import peak_flops as machine
+from vitkit.bench.baselines import PEERS, Absent, build_peer
+from vitkit.bench.harness import Row, Run, contest, rows
 from vitkit.bench.memory import peaks
-from vitkit.bench.peers import PEERS, Absent, build_peer
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, UnknownNameError, WorkError, first_line
-from vitkit.infer.choose import choose
-from vitkit.infer.engines import bf16_pays, make_engine
+from vitkit.inference.autotune import choose
+from vitkit.inference.engines import bf16_pays, make_engine
 from vitkit.model import ViT
 from vitkit.model.summary import summarize
-from vitkit.weights.info import ModelInfo
+from vitkit.weights.metadata import ModelInfo
 
 RUNTIMES = {"openvino": "openvino", "onnxruntime": "onnx"}  # our graph in their runtime
 AGAINST = (*PEERS, *RUNTIMES)

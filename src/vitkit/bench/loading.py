@@ -13,13 +13,13 @@ from itertools import islice
 import numpy as np
 from PIL import Image, ImageOps
 
-from vitkit.bench.contest import Row, rows
+from vitkit.bench.harness import Row, rows
 from vitkit.bench.training import Job, prepare
-from vitkit.data.augment import Augment
-from vitkit.data.feed import Batch, Feed, arrays_of, make_store
-from vitkit.data.loader import Plan
+from vitkit.data.dataset import Split
+from vitkit.data.loader import Batch, Feed, arrays_of, make_store
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Split
+from vitkit.data.sampler import Plan
+from vitkit.data.transforms import Augment
 from vitkit.model import ViTConfig
 
 Turn = Callable[[], float]  # → seconds per batch

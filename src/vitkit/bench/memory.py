@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from vitkit.bench.contest import Run
+from vitkit.bench.harness import Run
 
 STATUS = Path("/proc/self/status")
 

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitkit.bench import machine
-from vitkit.bench.contest import Row, Run, contest, rows
+from vitkit.bench import peak_flops as machine
+from vitkit.bench.baselines import PEERS, Absent, build_peer
+from vitkit.bench.harness import Row, Run, contest, rows
 from vitkit.bench.memory import peaks
-from vitkit.bench.peers import PEERS, Absent, build_peer
 from vitkit.errors import UnknownNameError
-from vitkit.infer.engines import bf16_pays
+from vitkit.inference.engines import bf16_pays
 from vitkit.model import ViTConfig, create_model
 from vitkit.model.summary import summarize
-from vitkit.train.spread import Spread, cores_for
+from vitkit.runtime.data_parallel_training import Spread, cores_for
 
 PASSES = 3  # forward once, backward twice: gradients of inputs and of weights
 

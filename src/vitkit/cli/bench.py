@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from tyro.conf import Positional
 
-from vitkit.cli.place import picture_to_write
-from vitkit.cli.readable import option
-from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.args import option
+from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output_paths import picture_to_write
 from vitkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Bench:
 
     def run(self) -> int:
         from vitkit.bench.sweep import Setting, draw, sweep
-        from vitkit.train.environment import describe_environment
+        from vitkit.training.environment import describe_environment
 
         if self.infer + self.train + bool(self.load) > 1:
             raise InputError("--infer, --train and --load measure different things: give one of them")
@@ -91,8 +91,8 @@ class Bench:
 
     def _load(self, data: str) -> int:
         from vitkit.bench.loading import loading
-        from vitkit.data.source import open_data
-        from vitkit.train.environment import describe_environment
+        from vitkit.data.dataset import open_data
+        from vitkit.training.environment import describe_environment
 
         splits = open_data(data, label=self.label, data_dir=self.data_dir).splits
         split = splits.get("train") or next(iter(splits.values()))
@@ -112,6 +112,6 @@ def _model(name: str) -> "ViT":
 
     from vitkit.model import create_model
     from vitkit.model.variants import VARIANTS
-    from vitkit.weights.folder import load_model
+    from vitkit.weights.model_dir import load_model
 
     return create_model(name) if name in VARIANTS and not Path(name).exists() else load_model(name)

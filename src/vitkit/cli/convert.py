@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from vitkit.cli.args import option
 from vitkit.cli.convert_export import to_runtime
-from vitkit.cli.readable import option
-from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
     from vitkit.weights.convert import ConvertReport
@@ -72,8 +72,8 @@ class Convert:
 
     def options(self) -> dict[str, Any]:
         """Those of `load_model`."""
+        from vitkit.config import read_changes
         from vitkit.model import ViTConfig
-        from vitkit.settings import read_changes
 
         return {
             "class_names": self.class_names,
@@ -87,7 +87,7 @@ class Convert:
 
 
 def to_weights(command: Convert) -> int:
-    from vitkit.train.snapshot import as_folder
+    from vitkit.training.snapshot import as_folder
     from vitkit.weights.convert import convert
 
     with as_folder(command.source) as source:

@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.model import tell_assumed
-from vitkit.cli.show import print_json, print_table
+from vitkit.cli.output import print_json, print_table
 from vitkit.cli.sizes import pixel_sizes
 
 if TYPE_CHECKING:
     from vitkit.cli.convert import Convert
-    from vitkit.infer.export import Export
+    from vitkit.export.export import Export
 
 
 def to_runtime(command: "Convert") -> int:
-    from vitkit.infer.export import export
-    from vitkit.train.snapshot import as_folder
-    from vitkit.weights.folder import read_model
+    from vitkit.export.export import export
+    from vitkit.training.snapshot import as_folder
+    from vitkit.weights.model_dir import read_model
 
     sizes = pixel_sizes(command.sizes)
     opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.output import console, print_json, print_table
 from vitkit.cli.train import show_result
 
 MARK = ".vitkit-demo"  # in a folder that may be replaced
@@ -27,7 +27,7 @@ class Demo:
             "[bold]vitkit demo[/]: a Vision Transformer learns handwritten digits, 8×8 pixels in 16 patches"
         )
         from vitkit.report import LiveReport, write_report
-        from vitkit.train import get_recipe, train
+        from vitkit.training import get_recipe, train
 
         _make_room(Path(self.out))
         recipe = replace(get_recipe("digits"), seed=self.seed)
@@ -63,8 +63,8 @@ def _make_room(folder: Path) -> None:
 
 
 def _predict_some(run: str, count: int = 5) -> list[dict[str, Any]]:
-    from vitkit.data.source import open_data
-    from vitkit.infer import Predictor
+    from vitkit.data.dataset import open_data
+    from vitkit.inference import Predictor
 
     data = open_data("digits")
     test = data.splits["test"]

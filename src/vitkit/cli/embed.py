@@ -4,8 +4,8 @@ from typing import Any
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
-from vitkit.cli.place import file_to_write
-from vitkit.cli.show import console, print_json, tracked
+from vitkit.cli.output import console, print_json, tracked
+from vitkit.cli.output_paths import file_to_write
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Embed:
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.data.source import open_data
+        from vitkit.data.dataset import open_data
         from vitkit.errors import ConfigError, UnknownNameError
         from vitkit.features import cached_features, preprocess_of
         from vitkit.features.table import Table, writer
-        from vitkit.infer.choose import pick_device
+        from vitkit.inference.autotune import pick_device
 
         if self.batch < 1:
             raise ConfigError(f"--batch {self.batch}: must be at least 1")

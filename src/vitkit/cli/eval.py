@@ -9,13 +9,13 @@ from vitkit.cli.eval_data import ALL, drawn_by, open_judged
 from vitkit.cli.eval_show import show
 from vitkit.cli.eval_write import write
 from vitkit.cli.model import open_model
-from vitkit.cli.place import folder_to_make
-from vitkit.cli.show import console, print_json, tracked
+from vitkit.cli.output import console, print_json, tracked
+from vitkit.cli.output_paths import folder_to_make
 from vitkit.cli.sizes import pixel_sizes
 
 if TYPE_CHECKING:
-    from vitkit.data.source import Dataset, Split
-    from vitkit.evaluate import Evaluation, Predictions
+    from vitkit.data.dataset import Dataset, Split
+    from vitkit.evaluation import Evaluation, Predictions
     from vitkit.model import ViT
 
 
@@ -55,9 +55,9 @@ class Eval:
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.evaluate import evaluate_predictions, sweep
-        from vitkit.infer.choose import pick_device
-        from vitkit.weights.folder import names_and_preprocess
+        from vitkit.evaluation import evaluate_predictions, sweep
+        from vitkit.inference.autotune import pick_device
+        from vitkit.weights.model_dir import names_and_preprocess
 
         folder = folder_to_make(self.out) if self.out else None
         device = pick_device("auto")
@@ -103,7 +103,7 @@ class Eval:
 
     def _calibrate(self, found: "Predictions", model: "ViT", data: "Dataset", split: str) -> dict[str, Any]:
         """With a temperature that was fitted on other images than it is judged by."""
-        from vitkit.evaluate import evaluate_predictions, fit_temperature, scaled_by_halves
+        from vitkit.evaluation import evaluate_predictions, fit_temperature, scaled_by_halves
 
         if split != "val" and "val" in data.splits:
             value, on = fit_temperature(self._predict(model, self.model, data, "val")).temperature, "the val split"
@@ -116,11 +116,11 @@ class Eval:
 
     def _nearest(self, model: "ViT", given: tuple[int, ...], folder: Path | None) -> int:
         """The classes are those of the data: the model need not know them."""
-        from vitkit.data.source import open_data
+        from vitkit.data.dataset import open_data
         from vitkit.errors import UsageError
-        from vitkit.evaluate import evaluate_predictions
+        from vitkit.evaluation import evaluate_predictions
         from vitkit.features import preprocess_of
-        from vitkit.transfer import nearest
+        from vitkit.features.knn_eval import nearest
 
         if len(given) > 1 or any(k < 1 for k in given) or self.sizes or self.temperature or self.against:
             raise UsageError(
@@ -150,8 +150,8 @@ class Eval:
 
     def _predict(self, model: "ViT", called: str, data: "Dataset", split: str) -> "Predictions":
         """What the model says of the split, with labels in its own numbering."""
-        from vitkit.evaluate import predict
-        from vitkit.weights.folder import names_and_preprocess
+        from vitkit.evaluation import predict
+        from vitkit.weights.model_dir import names_and_preprocess
 
         names, preprocess = names_and_preprocess(model, called)
         _, images = self._pick(data, names, split)
@@ -167,7 +167,7 @@ class Eval:
         return {"batch_size": self.batch, "corrupt_limit": self.corrupt_limit}
 
     def _compare(self, found: "Predictions", model: "ViT", other: "ViT", data: "Dataset", split: str) -> dict[str, Any]:
-        from vitkit.evaluate import compare
+        from vitkit.evaluation import compare
 
         assert self.against is not None
         result = compare(self._predict(other, self.against, data, split), found)
@@ -178,7 +178,7 @@ class Eval:
 
     def _pick(self, data: "Dataset", names: Sequence[str], wanted: str | None = None) -> tuple[str, "Split"]:
         from vitkit.errors import UnknownNameError
-        from vitkit.evaluate.match import match_labels
+        from vitkit.evaluation.label_map import match_labels
 
         name = wanted or self.split or next(n for n in ("test", "val", ALL, "train") if n in data.splits)
         if name not in data.splits:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitkit.data.source import Dataset
+    from vitkit.data.dataset import Dataset
     from vitkit.model import ViT
 
 ALL = "all"
@@ -18,7 +18,7 @@ def open_judged(spec: str, models: "Sequence[ViT]", split: str | None, **opening
 
     Of images without splits that no model has learned from, all are fit to judge by: one split, `all`.
     """
-    from vitkit.data.source import open_data
+    from vitkit.data.dataset import open_data
 
     data = open_data(spec, **opening, **drawn_by(models[0]))
     if split or "test" in data.splits:
@@ -38,7 +38,7 @@ def drawn_by(model: "ViT") -> dict[str, Any]:
 
 def _learned_from(model: "ViT", spec: str, opening: dict[str, Any]) -> bool:
     """The same place, or the same images elsewhere."""
-    from vitkit.data.source import open_data
+    from vitkit.data.dataset import open_data
 
     if model.info is None:
         return False

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.eval_data import ALL
-from vitkit.cli.show import MANY, console, print_table
+from vitkit.cli.output import MANY, console, print_table
 
 if TYPE_CHECKING:
-    from vitkit.evaluate import Evaluation
+    from vitkit.evaluation import Evaluation
 
 
 def show(evaluation: "Evaluation", answer: dict[str, Any]) -> None:

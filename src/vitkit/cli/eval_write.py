@@ -5,16 +5,16 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitkit.cli.place import write_figure
+from vitkit.cli.output_paths import write_figure
 
 if TYPE_CHECKING:
-    from vitkit.evaluate import Evaluation
+    from vitkit.evaluation import Evaluation
 
 
 def write(folder: Path, evaluation: "Evaluation", answer: dict[str, Any]) -> dict[str, str]:
     """The names of the files, by what is in them."""
-    from vitkit.evaluate import plot_classes, plot_confusion, plot_reliability
-    from vitkit.files import write_atomic, write_json
+    from vitkit.atomic import write_atomic, write_json
+    from vitkit.evaluation import plot_classes, plot_confusion, plot_reliability
 
     folder.mkdir(parents=True, exist_ok=True)
     plots = {"confusion": plot_confusion, "reliability": plot_reliability, "classes": plot_classes}

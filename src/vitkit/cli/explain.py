@@ -7,15 +7,15 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
-from vitkit.cli.place import folder_to_make, write_figure
-from vitkit.cli.show import console, print_json, print_table, tracked
+from vitkit.cli.output import console, print_json, print_table, tracked
+from vitkit.cli.output_paths import folder_to_make, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from vitkit.explain import Explanation
-    from vitkit.explain.attention import Query
-    from vitkit.explain.faithfulness import Faithfulness
+    from vitkit.explanation import Explanation
+    from vitkit.explanation.attention import Query
+    from vitkit.explanation.faithfulness import Faithfulness
     from vitkit.model import ViT
 
 
@@ -60,8 +60,9 @@ class Explain:
 
     def run(self) -> int:
         from vitkit.errors import UsageError
-        from vitkit.explain import DEFAULT, draw, explain
-        from vitkit.infer import find_images
+        from vitkit.explanation import DEFAULT, explain
+        from vitkit.explanation import plots as draw
+        from vitkit.inference import find_images
 
         if not self.images:
             raise UsageError("no images to explain: vitkit explain MODEL IMAGE … --out DIR")
@@ -82,7 +83,7 @@ class Explain:
         if self.model_pictures:
             _model_pictures(model, paths, self.size, figures, numbers)
         if self.faithfulness:
-            from vitkit.explain.faithfulness import faithfulness
+            from vitkit.explanation.faithfulness import faithfulness
 
             with tracked("measuring", quiet=self.json) as progress:
                 measured = faithfulness(model, paths, target=self.target, size=self.size, progress=progress)
@@ -131,9 +132,10 @@ def parse_query(word: str | None) -> "Query | None":
 
 
 def _heads(model: "ViT", path: Path, query: "Query | None", size: int | None) -> "tuple[Figure, Any]":
-    from vitkit.evaluate.run import eval_mode
-    from vitkit.explain import attention_maps, draw
-    from vitkit.explain.photographs import take
+    from vitkit.evaluation.predict import eval_mode
+    from vitkit.explanation import attention_maps
+    from vitkit.explanation import plots as draw
+    from vitkit.inference.photographs import take
 
     batch, _ = take(model, [path], size)
     with eval_mode(model):
@@ -144,8 +146,9 @@ def _heads(model: "ViT", path: Path, query: "Query | None", size: int | None) ->
 def _model_pictures(
     model: "ViT", paths: list[Path], size: int | None, figures: "dict[str, Figure]", numbers: dict[str, Any]
 ) -> None:
-    from vitkit.explain import draw_model, pictures
-    from vitkit.explain.photographs import take
+    from vitkit.explanation import model_stats as pictures
+    from vitkit.explanation import plots_model as draw_model
+    from vitkit.inference.photographs import take
 
     batch, photographs = take(model, paths, size)
     components, share = pictures.patch_filters(model)
@@ -165,8 +168,8 @@ def _write(folder: Path, figures: "dict[str, Figure]", numbers: dict[str, Any], 
 
     import numpy as np
 
+    from vitkit.atomic import write_atomic
     from vitkit.errors import WorkError
-    from vitkit.files import write_atomic
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +185,7 @@ def _write(folder: Path, figures: "dict[str, Figure]", numbers: dict[str, Any], 
 
 
 def _answer(model: str, found: "Explanation", measured: "list[Faithfulness]", files: dict[str, str]) -> dict[str, Any]:
-    from vitkit.explain.faithfulness import bootstrap
+    from vitkit.explanation.faithfulness import bootstrap
 
     answer: dict[str, Any] = {
         "model": model,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from tyro.conf import Positional
 
-from vitkit.cli.show import MANY, console, print_json, print_table, tracked
+from vitkit.cli.output import MANY, console, print_json, print_table, tracked
 
 if TYPE_CHECKING:
     from vitkit.data.inspect import Copies, Inspection
@@ -28,8 +28,8 @@ class Inspect:
     """Print one JSON document, with every corrupt file and every copy."""
 
     def run(self) -> int:
+        from vitkit.data.dataset import open_data
         from vitkit.data.inspect import inspect_data
-        from vitkit.data.source import open_data
 
         # The splits as they are: a split that vitkit would make cannot leak, it is drawn by content.
         dataset = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0, corrupt_limit=1)

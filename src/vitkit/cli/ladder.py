@@ -3,12 +3,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from vitkit.cli.place import folder_to_make
-from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output_paths import folder_to_make
 
 if TYPE_CHECKING:
-    from vitkit.transfer import Ladder as Climbed
-    from vitkit.transfer import Rung
+    from vitkit.training.ladder import Ladder as Climbed
+    from vitkit.training.ladder import Rung
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Ladder:
 
     def run(self) -> int:
         from vitkit.errors import UsageError
-        from vitkit.transfer import climb
+        from vitkit.training.ladder import climb
 
         if not self.minutes > 0:
             raise UsageError(f"--minutes {self.minutes:g}: must be above 0")

@@ -16,6 +16,7 @@ from typing import Any
 import tyro
 
 import vitkit
+from vitkit.cli.args import option_names, readable
 from vitkit.cli.bench import Bench
 from vitkit.cli.convert import Convert
 from vitkit.cli.demo import Demo
@@ -28,7 +29,6 @@ from vitkit.cli.models import Models
 from vitkit.cli.pack import Pack
 from vitkit.cli.plan import Plan
 from vitkit.cli.predict import Predict
-from vitkit.cli.readable import option_names, readable
 from vitkit.cli.report import Report
 from vitkit.cli.serve import Serve
 from vitkit.cli.summary import Summary

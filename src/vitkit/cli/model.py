@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vitkit.cli.readable import option
+from vitkit.cli.args import option
 
 if TYPE_CHECKING:
     from vitkit.model import ViT, ViTConfig
-    from vitkit.weights.info import LoadReport
+    from vitkit.weights.metadata import LoadReport
 
 
 def open_model(
@@ -16,7 +16,7 @@ def open_model(
 ) -> "ViT":
     """`class_names` and `preprocess` are for weights that bring none: a model's own are not to be mistaken."""
     from vitkit.errors import UsageError
-    from vitkit.weights.folder import own_info, read_model
+    from vitkit.weights.model_dir import own_info, read_model
 
     for name, given in (("class_names", class_names), ("preprocess", preprocess)):
         if given and (own := own_info(source)) and getattr(own, name):
@@ -41,6 +41,6 @@ def holds_weights(model: str) -> bool:
 def open_config(model: str) -> "ViTConfig":
     """Of a variant by its name, or of anything that holds a model."""
     from vitkit.model.variants import get_config
-    from vitkit.weights.folder import read_config
+    from vitkit.weights.model_dir import read_config
 
     return read_config(model) if holds_weights(model) else get_config(model)

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from vitkit.cli.show import giga, millions, print_json, print_table
+from vitkit.cli.output import giga, millions, print_json, print_table
 
 
 @dataclass(frozen=True)

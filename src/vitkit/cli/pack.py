@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from vitkit.cli.show import console, print_json, tracked
+from vitkit.cli.output import console, print_json, tracked
 from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from vitkit.data.pack import Packed
+    from vitkit.data.shards.writer import Packed
 
 LARGEST = 10**12  # bytes of a shard
 
@@ -36,8 +36,8 @@ class Pack:
 
     def run(self) -> int:
         size = as_bytes(self.shard_size)
-        from vitkit.data.pack import pack, unpack
-        from vitkit.data.source import open_data
+        from vitkit.data.dataset import open_data
+        from vitkit.data.shards.writer import pack, unpack
 
         opening = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
         data = open_data(self.data, val_fraction=0, **opening)  # type: ignore[arg-type]  # a mixed dictionary

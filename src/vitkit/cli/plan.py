@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from vitkit.cli.args import option
 from vitkit.cli.model import holds_weights, open_config
-from vitkit.cli.place import picture_to_write
-from vitkit.cli.readable import option
-from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output_paths import picture_to_write
 from vitkit.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
     from vitkit.model import ViTConfig
     from vitkit.plan.job import Job
+    from vitkit.plan.planner import Answer
     from vitkit.plan.simulate import Cluster, Coverage, Point
-    from vitkit.plan.whole import Answer
 
 Word = Annotated[str | None, arg(metavar="NAME")]
 Size = Annotated[str | None, arg(metavar="SIZE")]
@@ -80,8 +80,8 @@ class Plan:
     """Print one JSON document."""
 
     def run(self) -> int:
+        from vitkit.plan.planner import plan
         from vitkit.plan.simulate import cover_all
-        from vitkit.plan.whole import plan
 
         if self.plot:
             picture_to_write(self.plot, "--plot")
@@ -104,7 +104,7 @@ class Plan:
 
     def _data(self) -> "tuple[ViTConfig, int]":
         """The model as it would be trained, and the number of images it would see."""
-        from vitkit.data.source import open_data
+        from vitkit.data.dataset import open_data
 
         if self.data and self.images:
             raise UsageError("--data and --images both say how many images there are: give one of them")
@@ -135,7 +135,7 @@ class Plan:
     def _job(self, config: "ViTConfig") -> "Job":
         from vitkit.plan.job import Job
         from vitkit.plan.parameters import parameters
-        from vitkit.train.spread import cores_for
+        from vitkit.runtime.data_parallel_training import cores_for
 
         device: Literal["cpu", "cuda"] = "cuda" if self.gpus else "cpu"
         return Job(
@@ -149,7 +149,7 @@ class Plan:
 
     def _cluster(self, job: "Job", limit: float) -> "Cluster | None":
         from vitkit.plan.simulate import Cluster
-        from vitkit.plan.time import Network, Rates
+        from vitkit.plan.step_time import Network, Rates
 
         for name in ("utilization", "bandwidth", "storage", "node_mtbf", "gpus_per_node"):
             if getattr(self, name) <= 0:
@@ -157,7 +157,7 @@ class Plan:
         if self.calibrate and self.gpus:
             raise UsageError("--calibrate measures this machine's CPU: with --gpus, give their --flops")
         if self.calibrate:
-            from vitkit.plan.measure import calibrate
+            from vitkit.plan.calibrate import calibrate
 
             rates = calibrate(job)
         elif self.flops:
@@ -190,9 +190,9 @@ class Plan:
     def _show(self, answer: "Answer") -> None:
         from vitkit.plan.checkpoint import daly, state_bytes
         from vitkit.plan.memory import memory
-        from vitkit.plan.time import volume
+        from vitkit.plan.planner import PARTS
+        from vitkit.plan.step_time import volume
         from vitkit.plan.units import show_bytes, show_seconds
-        from vitkit.plan.whole import PARTS
 
         job, m, say = answer.job, memory(answer.job), console().print
         rows = [[label, show_bytes(getattr(m, name))] for name, label in PARTS.items() if getattr(m, name)]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from vitkit.cli.model import open_model
-from vitkit.cli.place import file_to_write
-from vitkit.cli.show import tracked
+from vitkit.cli.output import tracked
+from vitkit.cli.output_paths import file_to_write
 
 if TYPE_CHECKING:
-    from vitkit.infer import Prediction, Predictor
+    from vitkit.inference import Prediction, Predictor
     from vitkit.model import ViT
 
 Write = Callable[[str, "list[Prediction]"], None]
@@ -47,7 +47,7 @@ class Predict:
 
     def run(self) -> int:
         from vitkit.errors import ConfigError, CorruptImageError
-        from vitkit.infer import Predictor, find_images
+        from vitkit.inference import Predictor, find_images
 
         if self.json and self.csv:
             raise ConfigError("--json and --csv: choose one")
@@ -80,8 +80,8 @@ class Predict:
     def _open(self) -> "str | ViT":
         """An export as it is; else the model, once what had to be assumed of it is said."""
         from vitkit.errors import UsageError
-        from vitkit.infer.choose import pick_device
-        from vitkit.infer.exported import find_exported
+        from vitkit.export.metadata import find_exported
+        from vitkit.inference.autotune import pick_device
 
         if find_exported(self.model, self.size) is not None:
             if self.class_names or self.preprocess:

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from vitkit.cli.show import console, print_json
+from vitkit.cli.output import console, print_json
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Serve:
             raise ConfigError("batch, queue, decoders, deadline, body and pixels have to be above 0")
 
         from vitkit.serve.limits import MIB, Limits
-        from vitkit.serve.run import read_token, serve
+        from vitkit.serve.server import read_token, serve
 
         limits = Limits(
             body=int(self.body * MIB), pixels=int(self.pixels * 1e6), waiting=self.queue, batch=self.batch,
@@ -70,7 +70,7 @@ class Serve:
 
 
 def _announce(address: str, house: object) -> None:
-    from vitkit.serve.house import House
+    from vitkit.serve.service import House
 
     assert isinstance(house, House)
     for served in house.models.values():

@@ -3,7 +3,7 @@ from dataclasses import asdict, dataclass
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_config
-from vitkit.cli.show import giga, millions, print_json, print_table
+from vitkit.cli.output import giga, millions, print_json, print_table
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from vitkit.cli.show import console, print_json, print_table
+from vitkit.cli.output import console, print_json, print_table
 from vitkit.errors import UsageError, VitkitError
 
 if TYPE_CHECKING:
-    from vitkit.train import Recipe, Result
+    from vitkit.training import Recipe, Result
 
 Word = Annotated[str | None, arg(metavar="NAME")]
 Number = Annotated[float | None, arg(metavar="N")]
@@ -52,8 +52,8 @@ class Train:
 
     def run(self) -> int:
         from vitkit.report import LiveReport, write_report
-        from vitkit.train import train
-        from vitkit.train.launch import launch, launched
+        from vitkit.training import train
+        from vitkit.training.launch import launch, launched
 
         recipe = self.resolve()
         if self.processes > 1 and not launched():
@@ -79,8 +79,8 @@ class Train:
 
     def resolve(self) -> "Recipe":
         """The named recipe with the command line's changes."""
-        from vitkit.train import RECIPES, get_recipe
-        from vitkit.train.run_folder import read_recipe
+        from vitkit.training import RECIPES, get_recipe
+        from vitkit.training.run_dir import read_recipe
 
         if self.epochs is not None and self.minutes is not None:
             raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")

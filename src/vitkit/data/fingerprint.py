@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vitkit.data.shards import Shards
-from vitkit.data.source import CONTENT_LIMIT, Arrays, Dataset, Encoded, Files, Images, Split, Subset, parallel
+from vitkit.data.dataset import CONTENT_LIMIT, Arrays, Dataset, Encoded, Files, Images, Split, Subset, parallel
+from vitkit.data.shards.reader import Shards
 from vitkit.errors import CorruptImageError
 
 STAMP_BYTES = 16

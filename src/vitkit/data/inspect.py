@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitkit.data.advice import Advice, advise
+from vitkit.data.dataset import Dataset, Encoded, Progress, Split, parallel
 from vitkit.data.decode import decode, read_header, upright_size
-from vitkit.data.similar import Group, group, perceptual_hash, thumbnail
-from vitkit.data.source import Dataset, Encoded, Progress, Split, parallel
+from vitkit.data.near_duplicates import Group, group, perceptual_hash, thumbnail
+from vitkit.data.recommend import Advice, advise
 from vitkit.errors import CorruptImageError, DataError
 
 LARGE = (512, 512)  # a JPEG of four times this and more is looked at in half its size or less

@@ -1,109 +1,247 @@
-"""Which sample comes when: a pure function of (seed, step).
+"""Step → a batch of training images: looked up in memory, or decoded as it is needed.
 
-The epochs are laid end to end into one stream of samples, and a step takes the next `batch` of them. So every batch is
-full, every sample comes exactly once per epoch, and the state of the loader is one integer.
+Images of one size that fit in memory are decoded once and augmented as batches. Larger ones are decoded anew each time,
+since a random-resized crop wants the original pixels; Pillow cuts and resizes them in one go. Either way a batch is a
+pure function of its step, so worker processes change nothing but the speed.
 """
 
-from dataclasses import dataclass, field
-from functools import lru_cache
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from types import FrameType
+from typing import Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from vitkit.data.draws import Picks, permutation, uniform
-from vitkit.data.windows import Windows
-from vitkit.errors import ConfigError
+from vitkit.data.dataset import THREADS, Arrays, Corrupt, Encoded, Progress, Split, read_all
+from vitkit.data.decode import decode, read_header, upright_size
+from vitkit.data.preprocess import Preprocess
+from vitkit.data.readability import Known, usable
+from vitkit.data.rng import Picks
+from vitkit.data.sampler import Plan
+from vitkit.data.shards.reader import read_many, underlying
+from vitkit.data.transforms import Augment, augment, crop_box, flips
+from vitkit.errors import CorruptImageError
 
-PAIR = 2  # neighbours in a batch are mixed with each other (`mix.py`): they go to one process
-
-
-def share(batch: int, part: tuple[int, int]) -> range:
-    """The rows of a batch that fall to rank `part[0]` of `part[1]`: as evenly as pairs go, where there are enough."""
-    rank, ranks = part
-    if batch < ranks:
-        raise ConfigError(f"batch={batch} is too small for {ranks} processes: use at least {ranks * PAIR}")
-    unit = _unit(batch, ranks)
-    units = -(-batch // unit)
-    return range(unit * (rank * units // ranks), min(batch, unit * ((rank + 1) * units // ranks)))
-
-
-def largest_share(batch: int, ranks: int) -> int:
-    """No rank has more rows than this."""
-    return min(batch, _unit(batch, ranks) * -(-batch // (_unit(batch, ranks) * ranks)))
-
-
-def _unit(batch: int, ranks: int) -> int:
-    return PAIR if batch >= ranks * PAIR else 1
+MEMORY = 4 * 2**30  # bytes of decoded images that may be held
 
 
 @dataclass(frozen=True)
-class Plan:
-    """`count` samples, shuffled anew in every epoch.
+class Batch:
+    images: Tensor  # (B, C, H, W) uint8
+    labels: Tensor  # (B,) int64
+    picks: Picks
 
-    `repeats`: repeated augmentation (Hoffer et al. 2020): each sample comes this many times close together, with other
-    draws each time, and an epoch shows correspondingly fewer samples. `weights`: sample with replacement, this often.
-    `windows`: shuffle within these, where samples cannot be read from anywhere at once.
+
+class Store(Protocol):
+    """Where the images of a batch come from."""
+
+    @property
+    def threads(self) -> int:
+        """How many batches are worth making at once."""
+        ...
+
+    def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    pixels: Tensor  # (N, C, H, W) uint8
+    augment: Augment
+    threads = 1  # torch's own threads share the work
+
+    def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor:
+        images = augment(self.pixels[torch.from_numpy(picks.index)], picks, self.augment)
+        if size == tuple(images.shape[2:]):
+            return images
+        resized = torch.nn.functional.interpolate(images.float(), size=size, mode="bicubic", antialias=True)
+        return resized.round().clamp(0, 255).to(torch.uint8)
+
+
+class Gone(CorruptImageError):
+    """A sample that could be read, or was sure to be, before the run began."""
+
+    def __init__(self, index: int, error: CorruptImageError) -> None:
+        super().__init__(error.name, error.reason)
+        self.index = index
+
+    def __reduce__(self) -> tuple[type, tuple[int, CorruptImageError]]:
+        return Gone, (self.index, CorruptImageError(self.name, self.reason))
+
+
+@dataclass(frozen=True)
+class FromFiles:
+    split: Split
+    preprocess: Preprocess
+    augment: Augment
+    threads = min(os.cpu_count() or 1, THREADS)  # Pillow decodes and resizes with Python's lock released
+
+    def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor:
+        preprocess = self.preprocess.replace(size=size)
+        cut = self.augment.crop == "resized" and preprocess.channels in (1, 3)  # Pillow knows no others
+        rows = self._cropped(preprocess, picks) if cut else self._whole(preprocess, picks)
+        images = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).contiguous()
+        return augment(images, picks, self.augment, geometry_done=cut)
+
+    def _read(self, picks: Picks) -> Iterator[tuple[Encoded, str]]:
+        """Each with its name."""
+        for index, encoded in zip(picks.index.tolist(), read_many(self.split.images, picks.index), strict=True):
+            if isinstance(encoded, CorruptImageError):
+                raise Gone(index, encoded)
+            yield encoded, self.split.images.name(index)
+
+    def _whole(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
+        return [preprocess.array(encoded, name) for encoded, name in self._read(picks)]
+
+    def _cropped(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
+        """Headers first: the boxes of a batch are drawn in one go, and each image is decoded no larger than its box
+        asks for."""
+        contents, names = zip(*self._read(picks), strict=True)
+        headers = [read_header(encoded, name) for encoded, name in zip(contents, names, strict=True)]
+        widths, heights = np.array([upright_size(header) for header in headers]).T
+        boxes = crop_box(picks, self.augment, widths, heights).tolist()
+        flipped = flips(picks) if self.augment.flip else np.zeros(len(picks), dtype=bool)
+        rows = []
+        for header, name, (left, top, right, bottom), flip in zip(headers, names, boxes, flipped, strict=True):
+            room = int(preprocess.size[0] / (bottom - top)), int(preprocess.size[1] / (right - left))
+            image = decode(header, channels=preprocess.channels, min_size=room, name=name)
+            rows.append(preprocess.random_resized(image, (left, top, right, bottom), bool(flip)))
+        return rows
+
+
+Bad = list[tuple[str, str]]  # (name, reason) of images that cannot be read
+
+
+def make_store(
+    split: Split,
+    preprocess: Preprocess,
+    settings: Augment,
+    limit: float,
+    progress: Progress | None = None,
+    known: Known | None = None,
+) -> tuple[Store, Split, Bad]:
+    """Memory where it is enough and nothing is lost by it, files otherwise; and the split without what is corrupt."""
+    if fits_memory(split, preprocess) and (settings.crop != "resized" or _as_they_are(split, preprocess) is not None):
+        pixels, kept, bad = load(split, preprocess, limit, progress)
+        return InMemory(pixels, settings), kept, bad
+    kept, bad = usable(split, preprocess.check, limit, progress, known, trust=True)
+    return FromFiles(kept, preprocess, settings), kept, bad
+
+
+def fits_memory(split: Split, preprocess: Preprocess) -> bool:
+    return len(split) * preprocess.channels * preprocess.size[0] * preprocess.size[1] <= MEMORY
+
+
+def load(
+    split: Split, preprocess: Preprocess, limit: float, progress: Progress | None = None
+) -> tuple[Tensor, Split, Bad]:
+    """A whole split as the model sees it, (N, C, H, W) uint8, and the split without what is corrupt."""
+    if (pixels := _as_they_are(split, preprocess)) is not None:
+        return pixels, split, []
+    images, kept, bad = read_all(split, preprocess, limit, progress)
+    none = torch.empty((0, preprocess.channels, *preprocess.size), dtype=torch.uint8)
+    return torch.stack(images) if images else none, kept, bad
+
+
+def _as_they_are(split: Split, preprocess: Preprocess) -> Tensor | None:
+    """Arrays that preprocessing would leave unchanged, taken in one go."""
+    pixels = arrays_of(split)
+    if pixels is None or preprocess.crop_fraction != 1:
+        return None
+    pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+    if pixels.shape[1:] != (*preprocess.size, preprocess.channels):
+        return None
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+
+
+def arrays_of(split: Split) -> np.ndarray | None:
+    """The pixels of a split that is held as one array."""
+    images, rows = underlying(split.images)
+    if not isinstance(images, Arrays):
+        return None
+    return images.pixels if rows is None else images.pixels[rows]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Batches by step; `part` is the share of each that falls to this process.
+
+    With `lost`, the place of a sample that has gone since the run began is taken by the next one in the split: whoever
+    meets it does the same, and a resumed run too. It is said and counted, and too many end the run.
     """
 
-    count: int
-    batch: int
-    seed: int = 0
-    repeats: int = 1
-    weights: np.ndarray | None = field(default=None, compare=False)
-    windows: Windows | None = field(default=None, compare=False)
+    store: Store
+    labels: np.ndarray
+    plan: Plan
+    part: tuple[int, int] = (0, 1)
+    lost: Corrupt | None = None
 
-    def steps(self, epochs: float) -> int:
-        """How many steps show `epochs` times as many images as there are samples."""
-        return max(1, int(np.ceil(epochs * self.count / self.batch - 1e-9)))
+    def batch(self, step: int, size: tuple[int, int]) -> Batch:
+        picks = self.plan.at(step, self.part)
+        while True:
+            try:
+                return Batch(self.store.fetch(picks, size), torch.from_numpy(self.labels[picks.index]), picks)
+            except Gone as gone:
+                if self.lost is None:
+                    raise
+                picks = self._without(picks, gone, self.lost)
 
-    def at(self, step: int, part: tuple[int, int] = (0, 1)) -> Picks:
-        """The batch of a step, or the share of it that falls to rank `part[0]` of `part[1]`."""
-        rows = share(self.batch, part)
-        position = np.arange(rows.start, rows.stop) + step * self.batch
-        epoch, place = position // self.count, position % self.count
-        index, copy = np.empty_like(place), np.empty_like(place)
-        for e in np.unique(epoch):
-            here = epoch == e
-            index[here], copy[here] = self._epoch(int(e), place[here])
-        return Picks(self.seed, epoch, index, copy)
+    def _without(self, picks: Picks, gone: Gone, lost: Corrupt) -> Picks:
+        if gone.name not in lost.found:
+            logging.getLogger(__name__).warning("left out from step to step: %s", gone)
+        lost.add(gone)
+        instead = (gone.index + 1) % self.plan.count
+        return replace(picks, index=np.where(picks.index == gone.index, instead, picks.index))
 
-    def _epoch(self, epoch: int, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which samples stand at these places of an epoch, and for the how-manieth time."""
-        if self.weights is not None:
-            index, copy = _drawn(self.seed, epoch, self.weights.astype(np.float64).tobytes(), self.repeats)
-            return index[place], copy[place]
-        place, copy = _views(place, self.repeats)
-        if self.windows is not None:
-            return self.windows.at(self.seed, epoch, place), copy
-        return _shuffled(self.seed, epoch, self.count)[place], copy
+    def stream(self, start: int, size_at: Callable[[int], tuple[int, int]], workers: int) -> Iterator[Batch]:
+        """Batches from a step on, without end, made ahead of their use by threads or by worker processes."""
+        if workers == 0:
+            yield from self._threaded(start, size_at)
+            return
+        wanted = ((step, size_at(step)) for step in count(start))
+        batches = iter(DataLoader(
+            _Steps(self), batch_size=None, sampler=wanted, num_workers=workers, prefetch_factor=2,
+            worker_init_fn=_leave_it_to_the_main_process,
+        ))  # fmt: skip
+        try:
+            yield from batches
+        finally:  # at the end of Python they would be sent one SIGTERM, and waited for
+            batches._shutdown_workers()  # type: ignore[attr-defined]  # no public way ends them at once
 
-
-# a batch touches two epochs at most; the next one may be read ahead
-_shuffled = lru_cache(maxsize=4)(permutation)
-
-
-@lru_cache(maxsize=4)
-def _drawn(seed: int, epoch: int, weights: bytes, repeats: int) -> tuple[np.ndarray, np.ndarray]:
-    share = np.cumsum(np.frombuffer(weights))
-    draws = uniform("balanced", seed, epoch, np.arange(len(share)))
-    index = np.searchsorted(share / share[-1], draws, side="right").clip(max=len(share) - 1)
-    index = index[_views(np.arange(len(share)), repeats)[0]]
-    return index, _occurrence(index)
-
-
-def _views(place: np.ndarray, repeats: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which sample stands where, and for the how-manieth time: 0 1 0 1 2 3 2 3 … for two repeats.
-
-    Samples take turns two by two, for neighbours in a batch are mixed (`mix.py`): two views of one would stay as is.
-    """
-    block, within = np.divmod(place, 2 * repeats)
-    return 2 * block + within % 2, within // 2
+    def _threaded(self, start: int, size_at: Callable[[int], tuple[int, int]]) -> Iterator[Batch]:
+        with ThreadPoolExecutor(self.store.threads, thread_name_prefix="feed") as pool:
+            jobs = (pool.submit(self.batch, step, size_at(step)) for step in count(start))
+            waiting = deque(islice(jobs, self.store.threads))
+            while True:
+                ready = waiting.popleft().result()
+                waiting.extend(islice(jobs, 1))
+                yield ready
 
 
-def _occurrence(index: np.ndarray) -> np.ndarray:
-    """For each element, how many equal ones stand before it."""
-    order = np.argsort(index, kind="stable")
-    first = np.r_[True, np.diff(index[order]) != 0]
-    start = np.maximum.accumulate(np.where(first, np.arange(len(index)), 0))
-    count = np.empty_like(index)
-    count[order] = np.arange(len(index)) - start
-    return count
+def _leave_it_to_the_main_process(worker: int) -> None:
+    """A signal that is sent to all processes asks the main one to save and leave: it needs its workers until then, and
+    ends them itself. Only a second one is theirs."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, first)
+
+
+class _Steps(Dataset[Batch]):
+    """(step, size) → batch, for the worker processes of a DataLoader."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+
+    def __getitem__(self, wanted: tuple[int, tuple[int, int]]) -> Batch:
+        return self.feed.batch(*wanted)

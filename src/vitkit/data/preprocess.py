@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitkit import settings
+from vitkit import config as settings
 from vitkit.data.decode import MAX_PIXELS, Encoded, decode
 from vitkit.errors import ConfigError, CorruptImageError, UnknownNameError
 

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitkit.data.feed import Bad, fits_memory, load
+from vitkit.data.dataset import READ_TOGETHER, THREADS, Encoded, Progress, Split, parallel
+from vitkit.data.loader import Bad, fits_memory, load
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.shards import read_many
-from vitkit.data.source import READ_TOGETHER, THREADS, Encoded, Progress, Split, parallel
-from vitkit.data.usable import Known, usable
+from vitkit.data.readability import Known, usable
+from vitkit.data.shards.reader import read_many
 from vitkit.errors import CorruptImageError
 
 

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from vitkit.data.draws import uniform
-from vitkit.data.shards import Shards, underlying
-from vitkit.data.source import Split
+from vitkit.data.dataset import Split
+from vitkit.data.rng import uniform
+from vitkit.data.shards.reader import Shards, underlying
 
 
 @dataclass(frozen=True, eq=False)  # by identity, to be a key of the caches below

@@ -14,12 +14,12 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from vitkit.atomic import prune, write_atomic
+from vitkit.data.dataset import CORRUPT_LIMIT, Progress, Split, cache_folder
 from vitkit.data.fingerprint import stamp_all
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import CORRUPT_LIMIT, Progress, Split, cache_folder
 from vitkit.errors import WorkError
 from vitkit.features.extract import Features, extract
-from vitkit.files import prune, write_atomic
 from vitkit.model import ViT
 from vitkit.weights.digest import hash_weights
 

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitkit.data.dataset import CORRUPT_LIMIT, Progress, Split
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import CORRUPT_LIMIT, Progress, Split
 from vitkit.errors import DataError, WeightsError
-from vitkit.evaluate import predict_logits
-from vitkit.evaluate.run import Reading
+from vitkit.evaluation import predict_logits
+from vitkit.evaluation.predict import Reading
 from vitkit.model import ViT
-from vitkit.model.parts import InParts
+from vitkit.runtime.data_parallel import InParts
 
 
 @dataclass(frozen=True)

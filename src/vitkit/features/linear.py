@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitkit.data.draws import uniform
+from vitkit.data.rng import uniform
 
 PATH = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # λ, strong to weak: each answer is where the next begins
 FOLDS = 3

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vitkit.data.source import Dataset
+from vitkit.atomic import write_atomic
+from vitkit.data.dataset import Dataset
 from vitkit.errors import MissingExtraError, UsageError
 from vitkit.features.extract import Features
-from vitkit.files import write_atomic
 
 
 @dataclass(frozen=True)

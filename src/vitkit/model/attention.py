@@ -21,8 +21,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.model.config import ViTConfig
-from vitkit.model.kernel import attend
-from vitkit.model.position import Rotation, rotate
+from vitkit.model.pos_embed import Rotation, rotate
+from vitkit.model.sdpa import attend
 
 
 def attention_weights(q: Float[Tensor, "b h q e"], k: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h q t"]:

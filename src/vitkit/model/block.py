@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitkit.model.attention import Attention
 from vitkit.model.config import ViTConfig
-from vitkit.model.position import Rotation
+from vitkit.model.pos_embed import Rotation
 
 
 class Block(nn.Module):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vitkit import settings
+from vitkit import config as settings
 from vitkit.errors import ConfigError
 
 Pair = tuple[int, int]

@@ -13,12 +13,12 @@ from torch.utils.checkpoint import checkpoint
 
 from vitkit.errors import ConfigError
 from vitkit.model.block import Block
-from vitkit.model.check import check_images, pick
 from vitkit.model.config import Pair, ViTConfig
 from vitkit.model.head import AttentionPool, HiddenLayer, Pool
 from vitkit.model.init import init_weights
-from vitkit.model.patch import PatchEmbed
-from vitkit.model.position import Rotation, resample_table, rotation, sincos_table
+from vitkit.model.patch_embed import PatchEmbed
+from vitkit.model.pos_embed import Rotation, resample_table, rotation, sincos_table
+from vitkit.model.validation import check_images, pick
 
 
 class ViT(nn.Module):
@@ -28,7 +28,7 @@ class ViT(nn.Module):
         super().__init__()
         self.config = c = config if isinstance(config, ViTConfig) else ViTConfig.from_dict(config)
         self.checkpoint_blocks = False  # trade time for memory: keep one tensor per block, recompute the rest
-        self.info: Any = None  # what travels with the weights: class names, preprocessing … (weights/folder.py)
+        self.info: Any = None  # what travels with the weights: class names, preprocessing … (weights/model_dir.py)
 
         self.patch_embed = PatchEmbed(c)
         self.cls_token = nn.Parameter(torch.empty(1, 1, c.width)) if c.class_token else None

@@ -2,6 +2,6 @@
 
 from vitkit.plan.job import Job
 from vitkit.plan.memory import Memory, memory
-from vitkit.plan.whole import Answer, plan
+from vitkit.plan.planner import Answer, plan
 
 __all__ = ["Answer", "Job", "Memory", "memory", "plan"]

@@ -4,10 +4,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vitkit.data import loader
+from vitkit.data import sampler as loader
 from vitkit.errors import ConfigError
 from vitkit.model import ViTConfig
-from vitkit.model.parts import IMAGES_PER_CORE
+from vitkit.runtime.data_parallel import IMAGES_PER_CORE
 
 Device = Literal["cpu", "cuda"]
 
@@ -24,7 +24,7 @@ class Job:
     ema: bool = True
     precision: Literal["fp32", "bf16"] = "fp32"
     device: Device = "cpu"
-    cores: int = 1  # that a step may be spread over, each with gradients of its own (train/spread.py)
+    cores: int = 1  # that a step may be spread over, each with gradients of its own (runtime/data_parallel_training.py)
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.ranks < 1 or self.micro_batch < 0 or self.cores < 1:

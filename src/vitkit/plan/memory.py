@@ -6,7 +6,7 @@ A step has phases, and the peak is that of the highest:
                 earlier micro-batches left gradients, at its first
     update      all gradients, and what the optimizer works with
     save        on a CPU: the state once more as the bytes of the file, and again while they are put together
-    validate    256 images at a time (train/outcome.py), nothing kept
+    validate    256 images at a time (training/results.py), nothing kept
 
 What autograd keeps is a formula of the config (`activations.py`); parameters and optimizer state are counted.
 """
@@ -17,7 +17,7 @@ from vitkit.model import ViTConfig
 from vitkit.plan.activations import FLOAT, activations, tokens
 from vitkit.plan.job import Job
 from vitkit.plan.parameters import Parameters, optimizer_bytes, parameters
-from vitkit.train.outcome import BATCH as VALIDATION_BATCH
+from vitkit.training.results import BATCH as VALIDATION_BATCH
 
 MIB, GIB = 2**20, 2**30
 

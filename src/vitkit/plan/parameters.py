@@ -9,7 +9,7 @@ import torch
 from vitkit.model import ViTConfig, create_model
 from vitkit.plan.activations import FLOAT
 from vitkit.plan.job import Job
-from vitkit.train.optimizer import layer_of, takes_muon
+from vitkit.training.optim import layer_of, takes_muon
 
 
 @dataclass(frozen=True)

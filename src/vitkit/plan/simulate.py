@@ -1,6 +1,6 @@
 """A run of 1 … 4,096 ranks, played through: which samples it sees, when it fails, what that costs.
 
-The order of the samples is not imitated: `data/loader.py` is asked, as every rank of a real run asks it.
+The order of the samples is not imitated: `data/sampler.py` is asked, as every rank of a real run asks it.
 """
 
 import math
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitkit.data.loader import Plan
+from vitkit.data.sampler import Plan
 from vitkit.plan.checkpoint import Failures, daly, expected_seconds, goodput, state_bytes
-from vitkit.plan.fit import largest_micro_batch
+from vitkit.plan.feasibility import largest_micro_batch
 from vitkit.plan.job import Job
-from vitkit.plan.time import Network, Rates, step_time, volume
+from vitkit.plan.step_time import Network, Rates, step_time, volume
 
 RANKS = tuple(2**k for k in range(13))
 HOPELESS = 1000.0  # times as long as without failures

@@ -7,10 +7,11 @@ from html import escape
 from typing import Any
 
 from vitkit.errors import DataError
-from vitkit.evaluate import compare
-from vitkit.evaluate.compare import mean_interval
+from vitkit.evaluation import compare
+from vitkit.evaluation.compare import mean_interval
+from vitkit.report.charts import STYLES
 from vitkit.report.curves import overlaid
-from vitkit.report.page import (
+from vitkit.report.html import (
     Cell,
     code,
     details,
@@ -26,7 +27,6 @@ from vitkit.report.page import (
 )
 from vitkit.report.run import Run
 from vitkit.report.run_report import command
-from vitkit.report.svg import STYLES
 
 PAIRS = 10  # tested at most: above, only against the best
 PARTS = ("The runs", "Learning curves", "Is it more than chance?", "Per class", "To repeat them")

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from vitkit.report.page import text
+from vitkit.report.charts import SMOOTHING, Line, chart
+from vitkit.report.html import text
 from vitkit.report.run import Run
-from vitkit.report.svg import SMOOTHING, Line, chart
 
 # title, what is recorded, whether it is noisy, the factor to the unit shown
 PANELS = (

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from vitkit.data.dataset import Dataset
 from vitkit.data.inspect import Look, sample_looks
-from vitkit.data.source import Dataset
 from vitkit.errors import VitkitError
 from vitkit.report.first_batch import FirstBatch, first_batch
-from vitkit.report.page import count, details, facts, heading, section, table, text
-from vitkit.report.pictures import tile, tiles
-from vitkit.report.subject import Subject
+from vitkit.report.html import count, details, facts, heading, section, table, text
+from vitkit.report.images import tile, tiles
+from vitkit.report.run_assets import Subject
 
 SHOWN = 32  # images of the batch
 LOOKS = 64  # images whose size is looked at

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitkit.data.draws import Picks
-from vitkit.data.feed import FromFiles, InMemory, Store, fits_memory, make_store
-from vitkit.data.mix import mix
+from vitkit.data.dataset import Split
+from vitkit.data.loader import FromFiles, InMemory, Store, fits_memory, make_store
+from vitkit.data.mixup import mix
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.source import Split
+from vitkit.data.rng import Picks
 from vitkit.model.config import Pair
-from vitkit.train import Recipe
-from vitkit.train.schedule import image_size
-from vitkit.train.setup import sample_plan
+from vitkit.training import Recipe
+from vitkit.training.schedule import image_size
+from vitkit.training.task import sample_plan
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from vitkit.errors import UsageError
-from vitkit.evaluate import Evaluation, evaluate_predictions
-from vitkit.evaluate.saved import load_predictions
-from vitkit.train import Recipe
-from vitkit.train.run_folder import read_recipe
+from vitkit.evaluation import Evaluation, evaluate_predictions
+from vitkit.evaluation.predictions import load_predictions
+from vitkit.training import Recipe
+from vitkit.training.run_dir import read_recipe
 
 
 @dataclass(frozen=True)

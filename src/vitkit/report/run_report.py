@@ -7,15 +7,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from vitkit.report.cases import examples, mistakes
 from vitkit.report.curves import curves
 from vitkit.report.data_card import data_card
-from vitkit.report.inside import inside
-from vitkit.report.judged import judged
-from vitkit.report.page import cards, code, details, duration, facts, header, page, section
+from vitkit.report.examples import examples, mistakes
+from vitkit.report.faithfulness import trust
+from vitkit.report.html import cards, code, details, duration, facts, header, page, section
+from vitkit.report.model_internals import inside
+from vitkit.report.performance import judged
 from vitkit.report.run import Run
-from vitkit.report.subject import open_subject
-from vitkit.report.trust import trust
+from vitkit.report.run_assets import open_subject
 
 PARTS = (
     "Learning curves", "Where it errs", "Most confident mistakes", "What it looks at", "The data", "The model",

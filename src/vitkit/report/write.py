@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from vitkit.atomic import write_atomic
 from vitkit.errors import UsageError
-from vitkit.files import write_atomic
 from vitkit.report.comparison import comparison_page
 from vitkit.report.run import read_run
 from vitkit.report.run_report import live_page, run_page

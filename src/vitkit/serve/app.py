@@ -14,16 +14,18 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import vitkit
-from vitkit.serve import attention, maps, parameters
-from vitkit.serve.body import Upload, read_images, read_one
-from vitkit.serve.decoders import check_format
-from vitkit.serve.guard import Guard
-from vitkit.serve.house import House, deadline
+from vitkit.serve import attention_api as attention
+from vitkit.serve import explain_api as maps
+from vitkit.serve import parameters
+from vitkit.serve.decoder_pool import check_format
+from vitkit.serve.errors import Refusal
 from vitkit.serve.metrics import CONTENT_TYPE
+from vitkit.serve.middleware import Guard
 from vitkit.serve.models import Served
 from vitkit.serve.openapi import document
-from vitkit.serve.refusal import Refusal
 from vitkit.serve.samples import content_type
+from vitkit.serve.service import House, deadline
+from vitkit.serve.uploads import Upload, read_images, read_one
 
 PAGE = Path(__file__).parent / "page"
 BINARY = "application/octet-stream"

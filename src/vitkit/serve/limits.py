@@ -3,7 +3,7 @@
 from asyncio import CancelledError
 from dataclasses import dataclass
 
-from vitkit.serve.refusal import Refusal
+from vitkit.serve.errors import Refusal
 
 MIB = 2**20
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vitkit.errors import InputError
-from vitkit.infer import Predictor
-from vitkit.serve.refusal import Refusal
-from vitkit.weights.folder import CARD, ModelInfo, card, own_info
+from vitkit.inference import Predictor
+from vitkit.serve.errors import Refusal
+from vitkit.weights.model_dir import CARD, ModelInfo, card, own_info
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vitkit.serve import parameters
+from vitkit.serve.errors import REFUSALS
 from vitkit.serve.limits import Limits
 from vitkit.serve.parameters import Parameter
-from vitkit.serve.refusal import REFUSALS
 
 _IMAGES = ("image/jpeg", "image/png", "image/webp", "image/bmp", "image/gif", "image/tiff", "application/octet-stream")
 _EVERYWHERE = ("bad_host", "bad_origin", "unauthorized", "internal")

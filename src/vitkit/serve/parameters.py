@@ -8,8 +8,8 @@ from typing import Any
 from starlette.datastructures import QueryParams
 
 from vitkit.errors import suggest
-from vitkit.explain import DEFAULT, METHODS
-from vitkit.serve.refusal import Refusal
+from vitkit.explanation import DEFAULT, METHODS
+from vitkit.serve.errors import Refusal
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from PIL import Image
 from vitkit.data.decode import SUFFIXES
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
-from vitkit.infer.samples import photographs
-from vitkit.serve.decoders import check_format
-from vitkit.serve.refusal import Refusal
+from vitkit.export.samples import photographs
+from vitkit.serve.decoder_pool import check_format
+from vitkit.serve.errors import Refusal
 
 MOST = 12
 _LARGEST = 8 * 2**20

@@ -11,11 +11,11 @@ from torch import Tensor
 from vitkit.errors import WeightsError
 from vitkit.model import ViT
 from vitkit.weights import hub
-from vitkit.weights.files import find_weights, read_tensors
-from vitkit.weights.folder import read_model, save_model
-from vitkit.weights.foreign import read_foreign
-from vitkit.weights.info import LoadReport
-from vitkit.weights.live import NotLive, run_live
+from vitkit.weights.load import read_foreign
+from vitkit.weights.metadata import LoadReport
+from vitkit.weights.model_dir import read_model, save_model
+from vitkit.weights.reference_models import NotLive, run_live
+from vitkit.weights.tensor_files import find_weights, read_tensors
 from vitkit.weights.write import write_model
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vitkit.model import ViTConfig
-from vitkit.model.position import sincos_table
+from vitkit.model.pos_embed import sincos_table
 
 State = dict[str, Tensor]
 Rewrite = Callable[[State, ViTConfig], tuple[State, ViTConfig]]

@@ -6,7 +6,7 @@ from typing import Any
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
 from vitkit.model import ViTConfig
-from vitkit.weights.info import ModelInfo
+from vitkit.weights.metadata import ModelInfo
 from vitkit.weights.told import Told, square
 
 # theirs → ours, where both are the same number

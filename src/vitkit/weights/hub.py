@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vitkit.errors import MissingExtraError, WeightsError
-from vitkit.weights.files import STANDARD
+from vitkit.weights.tensor_files import STANDARD
 
 PREFIX = "hf-hub:"
 _CONFIGS = ("config.json", "preprocessor_config.json", "open_clip_config.json")

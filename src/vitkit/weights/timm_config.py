@@ -5,7 +5,7 @@ from typing import Any
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.model import ViTConfig
-from vitkit.weights.info import ModelInfo
+from vitkit.weights.metadata import ModelInfo
 from vitkit.weights.told import Told, square
 
 _CROP_MODES = {"center": "crop", "squash": "squash", "border": "pad"}

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from vitkit.atomic import write_atomic, write_json
 from vitkit.errors import UnknownNameError, WeightsError
-from vitkit.files import write_atomic, write_json
 from vitkit.model import ViT, ViTConfig
 from vitkit.weights import hf_config, timm_config
-from vitkit.weights.engine import to_theirs, what_it_cannot_hold
 from vitkit.weights.equivalent import rewrite
-from vitkit.weights.info import ModelInfo
 from vitkit.weights.layouts import TARGETS, Layout
+from vitkit.weights.metadata import ModelInfo
+from vitkit.weights.state_dict import to_theirs, what_it_cannot_hold
 
 
 @dataclass(frozen=True)

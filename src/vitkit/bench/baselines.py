@@ -1,0 +1,83 @@
+"""Our architecture in other libraries. Weights are random: speed does not depend on them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitkit.bench.naive_vit import TutorialViT
+from vitkit.model import ViTConfig
+from vitkit.weights import timm_config
+from vitkit.weights.reference_models import NotLive, library
+
+
+class Absent(Exception):
+    """This peer cannot take part; says why, and what would help."""
+
+
+def _timm(c: ViTConfig) -> nn.Module:
+    name, arguments = timm_config.arguments(c)
+    return library("timm").create_model(name, pretrained=False, **arguments)
+
+
+class _Logits(nn.Module):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images).logits
+
+
+def _hf(c: ViTConfig) -> nn.Module:
+    transformers = library("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=c.width, num_hidden_layers=c.depth, num_attention_heads=c.heads, intermediate_size=c.mlp_width,
+        image_size=c.image_size[0], patch_size=c.patch_size[0], num_channels=c.in_channels, num_labels=c.num_classes,
+        layer_norm_eps=c.norm_eps,
+    )  # fmt: skip
+    return _Logits(transformers.ViTForImageClassification(config))
+
+
+def _torchvision(c: ViTConfig) -> nn.Module:
+    return library("torchvision.models.vision_transformer").VisionTransformer(
+        image_size=c.image_size[0], patch_size=c.patch_size[0], num_layers=c.depth, num_heads=c.heads,
+        hidden_dim=c.width, mlp_dim=c.mlp_width, num_classes=c.num_classes,
+    )  # fmt: skip
+
+
+def _vit_pytorch(c: ViTConfig) -> nn.Module:
+    return library("vit_pytorch").ViT(
+        image_size=c.image_size[0], patch_size=c.patch_size[0], num_classes=c.num_classes, dim=c.width, depth=c.depth,
+        heads=c.heads, mlp_dim=c.mlp_width, dim_head=c.head_width, channels=c.in_channels,
+    )  # fmt: skip
+
+
+# name on the command line → (package, how to build it)
+PEERS: dict[str, tuple[str, Callable[[ViTConfig], nn.Module]]] = {
+    "timm": ("timm", _timm),
+    "hf": ("transformers", _hf),
+    "torchvision": ("torchvision", _torchvision),
+    "vit-pytorch": ("vit-pytorch", _vit_pytorch),
+    "tutorial": ("", TutorialViT),
+}
+
+
+def _more_than_plain(c: ViTConfig) -> bool:
+    return bool(c.registers or c.layer_scale or c.qk_norm or c.distillation or c.mlp == "swiglu")
+
+
+def build_peer(name: str, config: ViTConfig) -> nn.Module:
+    package, build = PEERS[name]
+    if config.stem or config.position == "rotary" or config.image_size[0] != config.image_size[1]:
+        raise Absent("has no stem, rotary positions or oblong images: compare a plain ViT")
+    if name != "timm" and _more_than_plain(config):
+        raise Absent(
+            "has no registers, LayerScale, SwiGLU, QK-norm or distillation token: compare a plain ViT, or timm"
+        )
+    if name == "torchvision" and config.in_channels != 3:
+        raise Absent("takes images of three channels only")
+    try:
+        return build(config)
+    except NotLive as error:
+        raise Absent(f"{error}: pip install {package}") from error

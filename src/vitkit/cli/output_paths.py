@@ -1,0 +1,50 @@
+"""Where a command is to write: looked at before the work, so that no minutes go into an answer without a place."""
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vitkit.atomic import write_atomic
+from vitkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def file_to_write(name: str, option: str = "--out") -> Path:
+    path = Path(name)
+    if path.is_dir():
+        raise UsageError(f"{option} {name}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {name}: there is no folder {path.parent}; make it, or choose another {option}")
+    _check_allowed(path.parent, name, option)
+    return path
+
+
+def picture_to_write(name: str, option: str) -> Path:
+    path = file_to_write(name, option)
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"{option} {name}: expected a name that ends in .png, .svg or .pdf")
+    return path
+
+
+def write_figure(path: Path, figure: "Figure") -> None:
+    """Whole or not at all; of the kind that the ending says."""
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], dpi=130, facecolor="white")
+    write_atomic(path, content.getvalue())
+
+
+def folder_to_make(name: str, option: str = "--out") -> Path:
+    path = Path(name)
+    nearest = next(p for p in (path, *path.parents) if p.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"{option} {name}: {nearest} is a file; choose another {option}")
+    _check_allowed(nearest, name, option)
+    return path
+
+
+def _check_allowed(folder: Path, name: str, option: str) -> None:
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{option} {name}: {folder} may not be written to; choose another {option}")

@@ -1,0 +1,1 @@
+"""Images in, batches out: readers, splits, decoding, sampling, augmentation."""

@@ -1,0 +1,1 @@
+"""One module per input format: folder, CSV, parquet, npz, built-in data sets."""

@@ -1,0 +1,109 @@
+"""Which sample comes when: a pure function of (seed, step).
+
+The epochs are laid end to end into one stream of samples, and a step takes the next `batch` of them. So every batch is
+full, every sample comes exactly once per epoch, and the state of the loader is one integer.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from vitkit.data.rng import Picks, permutation, uniform
+from vitkit.data.windows import Windows
+from vitkit.errors import ConfigError
+
+PAIR = 2  # neighbours in a batch are mixed with each other (`mix.py`): they go to one process
+
+
+def share(batch: int, part: tuple[int, int]) -> range:
+    """The rows of a batch that fall to rank `part[0]` of `part[1]`: as evenly as pairs go, where there are enough."""
+    rank, ranks = part
+    if batch < ranks:
+        raise ConfigError(f"batch={batch} is too small for {ranks} processes: use at least {ranks * PAIR}")
+    unit = _unit(batch, ranks)
+    units = -(-batch // unit)
+    return range(unit * (rank * units // ranks), min(batch, unit * ((rank + 1) * units // ranks)))
+
+
+def largest_share(batch: int, ranks: int) -> int:
+    """No rank has more rows than this."""
+    return min(batch, _unit(batch, ranks) * -(-batch // (_unit(batch, ranks) * ranks)))
+
+
+def _unit(batch: int, ranks: int) -> int:
+    return PAIR if batch >= ranks * PAIR else 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`count` samples, shuffled anew in every epoch.
+
+    `repeats`: repeated augmentation (Hoffer et al. 2020): each sample comes this many times close together, with other
+    draws each time, and an epoch shows correspondingly fewer samples. `weights`: sample with replacement, this often.
+    `windows`: shuffle within these, where samples cannot be read from anywhere at once.
+    """
+
+    count: int
+    batch: int
+    seed: int = 0
+    repeats: int = 1
+    weights: np.ndarray | None = field(default=None, compare=False)
+    windows: Windows | None = field(default=None, compare=False)
+
+    def steps(self, epochs: float) -> int:
+        """How many steps show `epochs` times as many images as there are samples."""
+        return max(1, int(np.ceil(epochs * self.count / self.batch - 1e-9)))
+
+    def at(self, step: int, part: tuple[int, int] = (0, 1)) -> Picks:
+        """The batch of a step, or the share of it that falls to rank `part[0]` of `part[1]`."""
+        rows = share(self.batch, part)
+        position = np.arange(rows.start, rows.stop) + step * self.batch
+        epoch, place = position // self.count, position % self.count
+        index, copy = np.empty_like(place), np.empty_like(place)
+        for e in np.unique(epoch):
+            here = epoch == e
+            index[here], copy[here] = self._epoch(int(e), place[here])
+        return Picks(self.seed, epoch, index, copy)
+
+    def _epoch(self, epoch: int, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which samples stand at these places of an epoch, and for the how-manieth time."""
+        if self.weights is not None:
+            index, copy = _drawn(self.seed, epoch, self.weights.astype(np.float64).tobytes(), self.repeats)
+            return index[place], copy[place]
+        place, copy = _views(place, self.repeats)
+        if self.windows is not None:
+            return self.windows.at(self.seed, epoch, place), copy
+        return _shuffled(self.seed, epoch, self.count)[place], copy
+
+
+# a batch touches two epochs at most; the next one may be read ahead
+_shuffled = lru_cache(maxsize=4)(permutation)
+
+
+@lru_cache(maxsize=4)
+def _drawn(seed: int, epoch: int, weights: bytes, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+    share = np.cumsum(np.frombuffer(weights))
+    draws = uniform("balanced", seed, epoch, np.arange(len(share)))
+    index = np.searchsorted(share / share[-1], draws, side="right").clip(max=len(share) - 1)
+    index = index[_views(np.arange(len(share)), repeats)[0]]
+    return index, _occurrence(index)
+
+
+def _views(place: np.ndarray, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which sample stands where, and for the how-manieth time: 0 1 0 1 2 3 2 3 … for two repeats.
+
+    Samples take turns two by two, for neighbours in a batch are mixed (`mix.py`): two views of one would stay as is.
+    """
+    block, within = np.divmod(place, 2 * repeats)
+    return 2 * block + within % 2, within // 2
+
+
+def _occurrence(index: np.ndarray) -> np.ndarray:
+    """For each element, how many equal ones stand before it."""
+    order = np.argsort(index, kind="stable")
+    first = np.r_[True, np.diff(index[order]) != 0]
+    start = np.maximum.accumulate(np.where(first, np.arange(len(index)), 0))
+    count = np.empty_like(index)
+    count[order] = np.arange(len(index)) - start
+    return count

@@ -1,0 +1,1 @@
+"""WebDataset tars and parquet shards: storage, index, reader, writer."""

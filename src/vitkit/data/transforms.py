@@ -1,0 +1,165 @@
+"""Random changes to a batch of training images, each drawn from who the sample is (`draws.py`).
+
+Images stay uint8 on their device. What happens to one does not depend on which others are in the batch.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from vitkit.config import check_types
+from vitkit.data.randaugment import STRENGTHS, Images, brightness, color, contrast, randaugment, trivial_augment, warp
+from vitkit.data.rng import Picks
+from vitkit.errors import ConfigError
+
+Range = tuple[float, float]
+
+ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)  # Zhong et al. 2020, table 1
+
+
+@dataclass(frozen=True)
+class Augment:
+    """What may happen to a training image, in this order; the defaults suit small photographs."""
+
+    crop: Literal["none", "pad", "resized"] = "pad"
+    padding: float = 0.125  # of the image size, on every side, for crop="pad"
+    scale: tuple[float, float] = (0.35, 1.0)  # share of the area kept, for crop="resized"
+    ratio: tuple[float, float] = (0.75, 4 / 3)  # width / height, for crop="resized"
+    flip: bool = True  # left and right, for half of the images
+    policy: Literal["none", "randaugment", "trivial"] = "none"
+    policy_ops: int = 2  # randaugment: operations in a row
+    policy_magnitude: float = 9.0  # randaugment: strength out of 30
+    jitter: float = 0.0  # brightness, contrast and saturation vary by up to this share
+    erase: float = 0.0  # probability of erasing a rectangle
+    mixup: float = 0.0  # alpha of the Beta distribution; 0: never
+    cutmix: float = 0.0
+    repeats: int = 1  # repeated augmentation: views of a sample that stand together in a batch
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name, (low, high) in _LIMITS.items():
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"augment.{name}={getattr(self, name)}: must be in {low:g} … {high:g}")
+        for name, limit in (("scale", 1.0), ("ratio", np.inf)):
+            low, high = getattr(self, name)
+            if not 0 < low <= high <= limit:
+                raise ConfigError(f"augment.{name}=({low}, {high}): must rise, from above 0 to at most {limit:g}")
+
+
+_LIMITS: dict[str, Range] = dict(
+    padding=(0, 1),
+    policy_ops=(0, 14),
+    policy_magnitude=(0, STRENGTHS),
+    jitter=(0, 1),
+    erase=(0, 1),
+    mixup=(0, 1000),
+    cutmix=(0, 1000),
+    repeats=(1, 1000),
+)
+
+
+def augment(images: Images, picks: Picks, settings: Augment, geometry_done: bool = False) -> Images:
+    """`geometry_done`: crop and flip happened on decoding, from `crop_box` and `flips`."""
+    if not geometry_done:
+        images = _crop(images, picks, settings)
+        images = _flip(images, picks) if settings.flip else images
+    if settings.policy == "randaugment":
+        images = randaugment(images, picks, settings.policy_ops, settings.policy_magnitude)
+    if settings.policy == "trivial":
+        images = trivial_augment(images, picks)
+    if settings.jitter:
+        images = _jitter(images, picks, settings.jitter)
+    return _erase(images, picks, settings.erase) if settings.erase else images
+
+
+def flips(picks: Picks) -> np.ndarray:
+    """(B,) bool: which images are mirrored."""
+    return picks.uniform("flip") < 0.5
+
+
+def crop_box(picks: Picks, settings: Augment, widths: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    """(B, 4): left, top, right, bottom of the random-resized crop, as shares of the image."""
+    return _box(picks.uniform("crop", 4), settings.scale, settings.ratio, widths / heights)
+
+
+def _box(draws: np.ndarray, scale: Range, ratio: Range, shape: np.ndarray) -> np.ndarray:
+    """Rectangles with area uniform in `scale` and width / height log-uniform in `ratio`, inside of images of `shape`.
+
+    Not every ratio fits every area: it is drawn from those that do, where the usual code tries again and again. Where
+    none does, the image being too long, the nearest ratio is taken and as much area as fits.
+    """
+    area = scale[0] + (scale[1] - scale[0]) * draws[:, 0]
+    low, high = (np.log(np.clip(limit, *ratio)) for limit in (area * shape, shape / area))
+    stretch = np.exp(low + (high - low) * draws[:, 1]) / shape  # width / height in shares of the image
+    area = np.minimum(area, np.minimum(stretch, 1 / stretch))
+    size = np.sqrt(np.stack([area * stretch, area / stretch], axis=1)).clip(max=1)
+    start = (1 - size) * draws[:, 2:]
+    return np.concatenate([start, start + size], axis=1)
+
+
+def _crop(images: Images, picks: Picks, settings: Augment) -> Images:
+    height, width = images.shape[-2:]
+    if settings.crop == "pad":
+        return _pad_crop(images, picks, round(settings.padding * height), round(settings.padding * width))
+    if settings.crop == "resized":
+        size = np.array([width, height], dtype=np.float64)
+        box = crop_box(picks, settings, *size[:, None])
+        (a, e), (c, f) = (box[:, 2:] - box[:, :2]).T, (box[:, :2] * size).T
+        zero = np.zeros_like(a)
+        matrix = np.stack([a, zero, c, zero, e, f], axis=1)
+        return warp(images, torch.from_numpy(matrix).float().to(images.device), outside="border")
+    return images
+
+
+def _pad_crop(images: Images, picks: Picks, down: int, across: int) -> Images:
+    """A black border, then a window of the old size, at any whole offset.
+
+    A row of the result is a run of the padded pixels in memory, so that choosing the runs chooses the window.
+    """
+    batch, channels, height, width = images.shape
+    padded = F.pad(images, (across, across, down, down))
+    offset = (picks.uniform("crop", 2) * (2 * down + 1, 2 * across + 1)).astype(np.int64)
+    top, left = torch.from_numpy(offset).to(images.device).T[:, :, None]
+    first = torch.arange(batch * channels, device=images.device).view(batch, channels) * padded.shape[2] + top
+    start = (first[:, :, None] + torch.arange(height, device=images.device)) * padded.shape[3] + left[:, :, None]
+    runs = padded.flatten().unfold(0, width, 1)
+    return runs.index_select(0, start.flatten()).view_as(images)
+
+
+def _flip(images: Images, picks: Picks) -> Images:
+    rows = np.arange(len(picks)) + len(picks) * flips(picks)
+    return torch.cat([images, images.flip(-1)]).index_select(0, torch.from_numpy(rows).to(images.device))
+
+
+def _jitter(images: Images, picks: Picks, most: float) -> Images:
+    draws = most * (2 * picks.uniform("jitter", 3) - 1)
+    amounts = torch.from_numpy(draws).float().to(images.device).unbind(1)
+    for operation, amount in zip((brightness, contrast, color), amounts, strict=True):
+        images = operation(images, amount)
+    return images
+
+
+def _erase(images: Images, picks: Picks, probability: float) -> Images:
+    """A rectangle of noise, uniform and new for every pixel and channel: the best of the paper's four fillings."""
+    rows = np.flatnonzero(picks.uniform("erase") < probability)
+    if not len(rows):
+        return images
+    batch, (height, width) = picks[rows], images.shape[-2:]
+    shape = np.full(len(rows), width / height)
+    box = _box(batch.uniform("erase box", 4), ERASED_AREA, ERASED_RATIO, shape)
+    edges = np.rint(box * (width, height, width, height))[:, :, None]
+    across = (np.arange(width) >= edges[:, 0]) & (np.arange(width) < edges[:, 2])
+    down = (np.arange(height) >= edges[:, 1]) & (np.arange(height) < edges[:, 3])
+    erased = torch.from_numpy(down[:, None, :, None] & across[:, None, None, :]).to(images.device)
+    noise = torch.from_numpy(_noise(batch, images[0].numel())).to(images.device).view(-1, *images.shape[1:])
+    index = torch.from_numpy(rows).to(images.device)
+    return images.index_copy(0, index, torch.where(erased, noise, images.index_select(0, index)))
+
+
+def _noise(picks: Picks, count: int) -> np.ndarray:
+    """(B, count) bytes: six of the 53 bits' worth of every draw, since draws are what costs."""
+    draws = (picks.uniform("erase noise", -(-count // 6)) * 2.0**48).astype("<u8")
+    return draws[:, :, None].view(np.uint8)[:, :, :6].reshape(len(picks), -1)[:, :count]

@@ -1,0 +1,87 @@
+"""`Evaluation`: everything that is measured of a set of predictions, and its JSON."""
+
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from vitkit.evaluation.metrics import (
+    Bin,
+    ClassScore,
+    Interval,
+    Mistake,
+    Predictions,
+    brier_score,
+    confident_mistakes,
+    confusion_matrix,
+    expected_calibration_error,
+    negative_log_likelihood,
+    per_class,
+    reliability,
+    top_k,
+    top_k_interval,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Fractions, not percent; intervals are Wilson's at 95 %."""
+
+    predictions: Predictions = field(repr=False)  # kept to compare sample by sample, and to fit a temperature
+    n: int
+    top1: float
+    top1_interval: Interval
+    top5: float  # of all classes where there are fewer than 5, and then 1
+    top5_interval: Interval
+    balanced_accuracy: float  # the mean recall of the classes that have samples
+    macro_f1: float  # the mean F1 of the classes that have samples or were predicted
+    nll: float
+    ece: float
+    brier: float
+    per_class: tuple[ClassScore, ...]
+    confusion: np.ndarray = field(repr=False)  # (K, K) counts: row label, column predicted
+    bins: tuple[Bin, ...] = field(repr=False)
+    mistakes: tuple[Mistake, ...] = field(repr=False)
+
+    @property
+    def loss(self) -> float:
+        """What training calls it: the plain cross-entropy, which is the NLL."""
+        return self.nll
+
+    def to_dict(self) -> dict[str, Any]:
+        """One JSON document. A ratio of nothing, such as the recall of a class without samples, is null."""
+        numbers = ("n", "top1", "top5", "balanced_accuracy", "macro_f1", "loss", "nll", "ece", "brier")
+        return {
+            **{name: getattr(self, name) for name in numbers},
+            "top1_interval": list(self.top1_interval),
+            "top5_interval": list(self.top5_interval),
+            "class_names": list(self.predictions.class_names),
+            "per_class": [asdict(score) for score in self.per_class],
+            "confusion": self.confusion.tolist(),
+            "reliability": [asdict(bin_) for bin_ in self.bins],
+            "mistakes": [asdict(mistake) for mistake in self.mistakes],
+            "skipped": list(self.predictions.skipped),
+        }
+
+
+def evaluate_predictions(predictions: Predictions, mistakes: int = 20) -> Evaluation:
+    """All that is measured; of the mistakes the given number, the most confident first."""
+    scores = per_class(predictions)
+    return Evaluation(
+        predictions=predictions,
+        n=len(predictions),
+        top1=top_k(predictions, 1),
+        top1_interval=top_k_interval(predictions, 1),
+        top5=top_k(predictions, 5),
+        top5_interval=top_k_interval(predictions, 5),
+        balanced_accuracy=fmean(s.recall for s in scores if s.recall is not None),
+        macro_f1=fmean(s.f1 for s in scores if s.f1 is not None),
+        nll=negative_log_likelihood(predictions),
+        ece=expected_calibration_error(predictions),
+        brier=brier_score(predictions),
+        per_class=scores,
+        confusion=confusion_matrix(predictions),
+        bins=reliability(predictions),
+        mistakes=confident_mistakes(predictions, mistakes),
+    )

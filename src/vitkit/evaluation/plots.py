@@ -1,0 +1,159 @@
+"""Pictures of an evaluation, as matplotlib figures that belong to nobody: no pyplot, nothing to close.
+
+The colours are told apart by all kinds of colour vision: Okabe and Ito's blue and vermilion, and a map whose
+lightness alone carries the value.
+"""
+
+import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, ListedColormap
+from matplotlib.container import Container
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from vitkit.evaluation.evaluation import Evaluation
+from vitkit.evaluation.metrics import ClassScore, wilson_interval
+
+BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
+PALE_BLUE, PALE_GREY = "#B8D4E8", "#DDDDDD"
+WHITE_ABOVE = 0.42  # a share: where white on the map's colour begins to read better than black
+NUMBERS_UP_TO = 20  # classes: above, the numbers in the cells could not be read
+CLASSES_UP_TO = 60  # in one picture
+
+
+def plot_confusion(evaluation: Evaluation) -> Figure:
+    """Row by row: what became of the samples of each class. With very many classes, the most confused of them."""
+    support = evaluation.confusion.sum(axis=1)
+    shown = _most_confused(evaluation.confusion, CLASSES_UP_TO)
+    share = (evaluation.confusion / np.maximum(support, 1)[:, None])[np.ix_(shown, shown)]
+    columns = [_literal(evaluation.predictions.class_names[i]) for i in shown]
+    rows = [f"{name} ({support[i]:,})" for name, i in zip(columns, shown, strict=True)]
+    k = len(shown)
+    side = max(k * (0.46 if k <= NUMBERS_UP_TO else 0.2), 2.0)
+    wide, tall = (0.07 * max(map(len, names)) for names in (rows, columns))  # inches that the longest name takes
+    figure = Figure(figsize=(side + wide + 1.3, side + tall + 0.7), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(np.ma.masked_equal(share, 0), cmap=_pale_to_dark(), vmin=0, vmax=1)
+    axes.set_xticks(range(k), columns, rotation=90, fontsize=8)
+    axes.set_yticks(range(k), rows, fontsize=8)
+    axes.set_xlabel("predicted", fontsize=9)
+    axes.set_ylabel("label (samples)", fontsize=9)
+    axes.set_title(_title("Confusion matrix", k, len(evaluation.confusion), "most often confused"), fontsize=10)
+    _grid(axes, k)
+    if k <= NUMBERS_UP_TO:
+        _write_cells(axes, share)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, format=PercentFormatter(1))
+    bar.set_label("share of the row", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def plot_reliability(evaluation: Evaluation) -> Figure:
+    """Accuracy and mean confidence in each bin of the confidences, above their histogram."""
+    figure = Figure(figsize=(4.8, 6.0), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    _draw_bins(upper, evaluation)
+    _draw_histogram(lower, evaluation)
+    for axes in (upper, lower):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def plot_classes(evaluation: Evaluation) -> Figure:
+    """F1 of each class as a bar, its recall and precision as marks; the worst class is on top."""
+    known = [score for score in evaluation.per_class if score.f1 is not None]
+    scores = sorted(known, key=_f1)[:CLASSES_UP_TO]
+    place = np.arange(len(scores))
+    figure = Figure(figsize=(6.4, 0.2 * len(scores) + 1.4), layout="constrained")
+    axes = figure.add_subplot()
+    legend: list[Artist | Container] = [axes.barh(place, [_f1(s) for s in scores], color=PALE_BLUE, label="F1")]
+    for kind, marker, colour in (("recall", "o", BLUE), ("precision", "D", VERMILION)):
+        values = [np.nan if (value := getattr(s, kind)) is None else value for s in scores]
+        legend += axes.plot(values, place, marker, color=colour, markersize=4, label=kind, clip_on=False)
+    axes.set_yticks(place, [f"{_literal(s.label)} ({s.support:,})" for s in scores], fontsize=8)
+    axes.set(xlim=(0, 1), ylim=(len(scores) - 0.5, -0.5))
+    axes.set_title(
+        _title("F1, recall and precision per class (samples)", len(scores), len(known), "worst"),
+        fontsize=10,
+    )
+    axes.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3, fontsize=8, frameon=False)
+    axes.xaxis.tick_top()
+    axes.grid(axis="x", color=PALE_GREY, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
+    axes.tick_params(length=0, labelsize=8)
+    return figure
+
+
+def _draw_bins(axes: Axes, evaluation: Evaluation) -> None:
+    bins, width = evaluation.bins, 1 / len(evaluation.bins)
+    filled = [(b, b.confidence, b.accuracy) for b in bins if b.confidence is not None and b.accuracy is not None]
+    left, confidence, accuracy = (np.array(v) for v in zip(*((b.low, c, a) for b, c, a in filled), strict=True))
+    likely = np.array([wilson_interval(round(a * b.count), b.count) for b, _, a in filled])
+    legend = [
+        axes.bar(left, accuracy, width, align="edge", color=PALE_BLUE, edgecolor="white", label="accuracy"),
+        axes.vlines(left + width / 2, *likely.T, color=BLUE, linewidth=1.5, label="its 95 % interval"),
+        axes.hlines(confidence, left, left + width, color=VERMILION, linewidth=2, label="mean confidence"),
+        *axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfectly calibrated"),
+    ]
+    axes.set(ylabel="accuracy", ylim=(0, 1), xlim=(0, 1))
+    axes.set_title(f"ECE {evaluation.ece:.3f}, NLL {evaluation.nll:.3f}, n = {evaluation.n:,}", fontsize=10)
+    axes.legend(handles=legend, loc="upper left", fontsize=8, edgecolor="none")
+
+
+def _draw_histogram(axes: Axes, evaluation: Evaluation) -> None:
+    left, share = [b.low for b in evaluation.bins], [b.count / evaluation.n for b in evaluation.bins]
+    confidence, accuracy = float(evaluation.predictions.samples.confidence.mean()), evaluation.top1
+    axes.bar(left, share, 1 / len(left), align="edge", color=GREY, edgecolor="white")
+    axes.axvline(confidence, color=VERMILION, linewidth=1.5, label=f"mean confidence {confidence:.1%}")
+    axes.axvline(accuracy, color=BLUE, linewidth=1.5, linestyle="--", label=f"accuracy {accuracy:.1%}")
+    axes.set(xlabel="confidence", ylabel="share of samples")
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.legend(loc="upper left", fontsize=8, edgecolor="none")
+
+
+def _most_confused(confusion: np.ndarray, limit: int) -> np.ndarray:
+    """Indices of the classes, in their order, that take part in the most mistakes."""
+    off = confusion - np.diag(confusion.diagonal())
+    mistakes = off.sum(axis=0) + off.sum(axis=1)
+    return np.sort(np.argsort(-mistakes, kind="stable")[:limit])
+
+
+def _pale_to_dark() -> Colormap:
+    """Perceptually uniform. White is kept for cells that hold nothing, so the palest colour is a tint."""
+    return ListedColormap(matplotlib.colormaps["magma_r"](np.linspace(0.04, 1, 256)))
+
+
+def _title(what: str, shown: int, classes: int, which: str) -> str:
+    return what if shown == classes else f"{what}: the {shown} {which} of {classes:,} classes"
+
+
+def _literal(name: str) -> str:
+    """Two dollar signs would make a formula of what is between them."""
+    return name.replace("$", r"\$")
+
+
+def _f1(score: ClassScore) -> float:
+    return score.f1 if score.f1 is not None else 0.0
+
+
+def _grid(axes: Axes, k: int) -> None:
+    """Thin lines between the cells, to follow a row to its name."""
+    axes.set_xticks(np.arange(k - 1) + 0.5, minor=True)
+    axes.set_yticks(np.arange(k - 1) + 0.5, minor=True)
+    axes.grid(which="minor", color=PALE_GREY, linewidth=0.5)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _write_cells(axes: Axes, share: np.ndarray) -> None:
+    """Percent without the sign; nothing where there is nothing."""
+    for row, column in zip(*np.nonzero(share), strict=True):
+        value = share[row, column]
+        text = f"{100 * value:.0f}" if value >= 0.005 else "<1"
+        axes.text(
+            column, row, text, ha="center", va="center", color="white" if value > WHITE_ABOVE else "black", fontsize=8
+        )

@@ -1,0 +1,81 @@
+"""Maps that follow attention through all layers, with or without the gradient of a class.
+
+    rollout      R ← Â R,      Â = ½ A + ½ I                    A: mean of the heads (Abnar & Zuidema 2020)
+    gradient     R ← Â R,      Â = Ā + I, rows scaled to one    Ā: mean of the heads of (∇A ⊙ A)⁺
+    attribution  R ← R + Ā R                                    (Chefer et al. 2021, generic attention, eq. 5 and 6)
+
+R starts as I. ∇A is the gradient of the class's logit with respect to the attention weights of one layer; heads that
+speak against the class count nothing. The map is the row of R that the classifier reads: the class token's, the mean
+over the pooled tokens, or what attention pooling makes of them.
+
+Shapes: b batch, h heads, t tokens.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vitkit.explanation.attention import Query, grid_of, readout, to_grid
+from vitkit.explanation.capture import open_attention, read_attention
+from vitkit.model import ViT
+from vitkit.model.attention import attention_weights
+
+Maps = Float[Tensor, "b gh gw"]
+Logits = Float[Tensor, "b k"]
+
+
+def rollout(
+    model: ViT, images: Float[Tensor, "b c h w"], layer: int | None = None, query: Query | None = None
+) -> tuple[Maps, Logits]:
+    """Attention multiplied through the layers, up to and with `layer` (the last by default)."""
+    depth = model.config.depth
+    found, logits = read_attention(model, images, lambda q, k: attention_weights(q, k).mean(dim=1))
+    last = depth - 1 if layer is None else layer % depth
+    rolled = _identity(found[0])
+    for i in range(last + 1):
+        rolled = (found[i] @ rolled + rolled) / 2
+    pool = found.get(depth) if query is None and last == depth - 1 else None
+    return _read(rolled, model, images, query, pool), logits
+
+
+def gradient(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
+    """Rollout in which what the class's gradient leaves of the attention takes the place of the attention."""
+    weighted, logits = _weighted(model, images, target)
+    rolled = _identity(weighted[0])
+    for layer in weighted[: model.config.depth]:
+        rolled = (layer @ rolled + rolled) / (1 + layer.sum(dim=-1, keepdim=True))
+    return _read(rolled, model, images, None, *weighted[model.config.depth :]), logits
+
+
+def attribution(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
+    """Relevance of a class, added up through the layers."""
+    weighted, logits = _weighted(model, images, target)
+    relevance = _identity(weighted[0])
+    for layer in weighted[: model.config.depth]:
+        relevance = relevance + layer @ relevance
+    return _read(relevance, model, images, None, *weighted[model.config.depth :]), logits
+
+
+def _weighted(model: ViT, images: Tensor, target: Tensor | None) -> tuple[list[Float[Tensor, "b q t"]], Logits]:
+    """Ā of every layer: (∇A ⊙ A)⁺, averaged over the heads. No gradient is left in the model."""
+    weights, logits = open_attention(model, images)
+    target = logits.argmax(dim=1) if target is None else target
+    with torch.inference_mode(False), torch.enable_grad():
+        of_class = logits.gather(1, target[:, None]).sum()  # images do not meet, so that each has its own gradient
+        slopes = torch.autograd.grad(of_class, weights)
+    kept = [(slope * weight).clamp(min=0).mean(dim=1).detach() for slope, weight in zip(slopes, weights, strict=True)]
+    return kept, logits.detach()
+
+
+def _read(
+    matrix: Float[Tensor, "b t t"], model: ViT, images: Tensor, query: Query | None, pool: Tensor | None = None
+) -> Maps:
+    if pool is not None:
+        row = (pool @ matrix)[:, 0]
+    else:
+        row = readout(model, grid_of(model, images), query).to(matrix.device) @ matrix
+    return to_grid(row, model, images)
+
+
+def _identity(like: Float[Tensor, "b q t"]) -> Float[Tensor, "b t t"]:
+    return torch.eye(like.shape[-1], device=like.device).expand(like.shape[0], -1, -1)

@@ -1,0 +1,1 @@
+"""Where a model runs: device and precision, cores, timing, caches."""

@@ -1,0 +1,193 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vitkit.data.dataset import Arrays, Split
+from vitkit.data.preprocess import Preprocess
+from vitkit.errors import DataError, InputError
+from vitkit.evaluation import evaluate, predict, predict_logits, sweep
+from vitkit.evaluation.metrics import wilson_interval
+from vitkit.model import create_model
+
+from .conftest import DIGITS, Digits
+
+GREY = Preprocess(size=(8, 8), channels=1, fit="squash", crop_fraction=1.0, mean=(0.0,), std=(1.0,))
+
+
+class Files:
+    """Encoded images in memory, as a folder or a parquet file gives them."""
+
+    def __init__(self, contents: list[bytes]) -> None:
+        self.contents = contents
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def __getitem__(self, index: int, /) -> bytes:
+        return self.contents[index]
+
+    def name(self, index: int, /) -> str:
+        return f"{index}.png"
+
+
+@pytest.fixture
+def split(digits: Digits) -> Split:
+    return Split(Arrays(digits.pixels, "digits"), digits.labels)
+
+
+@pytest.fixture
+def linear(digits: Digits) -> nn.Module:
+    """scikit-learn's classifier as a module: what it scores there it must score here."""
+    layer = nn.Linear(64, 10)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(digits.classifier.coef_))
+        layer.bias.copy_(torch.from_numpy(digits.classifier.intercept_))
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def vit(**changes) -> nn.Module:
+    small = dict(image_size=8, patch_size=4, in_channels=1, width=16, depth=2, heads=2, head_width=8, mlp_width=32)
+    return create_model({**small, "num_classes": 10, **changes}, seed=0)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("batch_size", [1, 64, 5000])
+def test_digits_score_as_they_do_in_sklearn(digits: Digits, split: Split, linear: nn.Module, batch_size: int) -> None:
+    e = evaluate(linear, split, GREY, DIGITS, batch_size=batch_size)
+    flat = digits.pixels.reshape(len(digits.pixels), -1) / 255
+    assert e.top1 == digits.classifier.score(flat, digits.labels)
+    assert e.nll == pytest.approx(-np.log(digits.probabilities[np.arange(e.n), digits.labels]).mean(), rel=1e-4)
+    worst = e.mistakes[0]
+    assert worst.path == f"digits[{worst.index}]"
+    assert worst.label == DIGITS[digits.labels[worst.index]]
+    assert worst.score == pytest.approx(digits.probabilities[worst.index].max(), rel=1e-4)
+
+
+def test_encoded_images_score_as_their_arrays_do(digits: Digits, split: Split, linear: nn.Module) -> None:
+    files = Split(Files([png(p) for p in digits.pixels[:50]]), digits.labels[:50])
+    a = predict(linear, files, GREY, DIGITS)
+    b = predict(linear, split.subset(np.arange(50)), GREY, DIGITS)
+    np.testing.assert_array_equal(a.logits, b.logits)
+    assert (a.names[7], b.names[7]) == ("7.png", "digits[7]")
+
+
+def test_dropout_and_stochastic_depth_rest_while_a_model_is_measured(split: Split) -> None:
+    model = vit(dropout=0.5, drop_path=0.5).train()
+    first = predict(model, split, GREY, DIGITS)
+    np.testing.assert_array_equal(first.logits, predict(model, split, GREY, DIGITS).logits)
+    assert first.logits.dtype == np.float32
+    assert first.labels.dtype == np.int64
+
+
+def test_every_module_is_back_in_its_mode_even_after_an_error(split: Split) -> None:
+    model = vit().train()
+    model.blocks[0].eval()
+    before = [module.training for module in model.modules()]
+    predict(model, split, GREY, DIGITS)
+    assert [module.training for module in model.modules()] == before
+    with pytest.raises(InputError, match="channels"):
+        predict(model, split, Preprocess(size=(8, 8), channels=3), DIGITS)
+    assert [module.training for module in model.modules()] == before
+
+
+@pytest.mark.parametrize("position", ["learned", "sincos", "rotary"])
+def test_a_model_can_be_trained_on_after_it_was_measured(split: Split, position: str) -> None:
+    model = vit(position=position)
+    predict(model, split.subset(np.arange(4)), GREY, DIGITS, image_size=16)
+    model(torch.randn(2, 1, 16, 16)).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_a_bfloat16_model_gives_float32_logits(split: Split) -> None:
+    some, model = split.subset(np.arange(20)), vit()
+    exact = predict(model, some, GREY, DIGITS).logits
+    rounded = predict(model.bfloat16(), some, GREY, DIGITS).logits
+    assert rounded.dtype == np.float32
+    np.testing.assert_allclose(rounded, exact, atol=0.05)
+
+
+def test_a_model_without_weights_runs() -> None:
+    logits, labels = predict_logits(nn.Flatten(), [(torch.eye(3)[:, :, None], torch.tensor([0, 1, 2]))])
+    np.testing.assert_array_equal(logits, np.eye(3))
+    np.testing.assert_array_equal(labels, [0, 1, 2])
+
+
+def test_another_size_is_another_input(split: Split) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Watching(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            seen.append(tuple(images.shape))
+            return images.new_zeros(len(images), 10)
+
+    some = split.subset(np.arange(5))
+    for size in (None, 16, (8, 24)):
+        evaluate(Watching(), some, GREY, DIGITS, image_size=size, batch_size=3)
+    assert seen == [(n, 1, *size) for size in ((8, 8), (16, 16), (8, 24)) for n in (3, 2)]
+
+
+def test_the_sweep_measures_each_size_as_evaluate_does(split: Split) -> None:
+    model = vit()
+    rows = sweep(model, split, GREY, [8, 16], batch_size=300)
+    assert [row.size for row in rows] == [8, 16]
+    for row in rows:
+        e = evaluate(model, split, GREY, DIGITS, image_size=row.size)
+        assert (row.top1, row.interval) == (e.top1, e.top1_interval)
+        assert row.interval == wilson_interval(round(row.top1 * 899), 899)
+        assert row.images_per_s > 0
+
+
+def test_the_sweep_leaves_out_corrupt_images_wherever_they_are(digits: Digits, linear: nn.Module) -> None:
+    contents = [png(p) for p in digits.pixels[:200]]
+    contents[0] = contents[1] = b"no image"
+    files = Split(Files(contents), digits.labels[:200])
+    (row,) = sweep(linear, files, GREY, [8], batch_size=20)
+    assert row.top1 == evaluate(linear, files, GREY, DIGITS).top1
+
+
+def test_progress_hears_of_every_batch(split: Split, linear: nn.Module) -> None:
+    heard: list[tuple[int, int]] = []
+    predict(linear, split, GREY, DIGITS, batch_size=400, progress=lambda done, total: heard.append((done, total)))
+    assert heard == [(400, 899), (800, 899), (899, 899)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_a_corrupt_image_is_left_out_and_named(digits: Digits, linear: nn.Module, batch_size: int) -> None:
+    contents = [png(p) for p in digits.pixels[:200]]
+    contents[17], contents[90] = contents[17][:60], b"no image"
+    e = evaluate(linear, Split(Files(contents), digits.labels[:200]), GREY, DIGITS, batch_size=batch_size)
+    assert e.n == 198
+    assert [line.split(":")[0] for line in e.to_dict()["skipped"]] == ["17.png", "90.png"]
+    assert [n for n in ("16.png", "17.png", "18.png", "90.png") if n in e.predictions.names] == ["16.png", "18.png"]
+    kept = np.delete(np.arange(200), [17, 90])
+    np.testing.assert_array_equal(e.predictions.labels, digits.labels[kept])
+
+
+def test_more_than_one_percent_of_corrupt_images_is_an_error(digits: Digits, linear: nn.Module) -> None:
+    contents = [png(p) for p in digits.pixels[:199]]
+    contents[3] = contents[100] = b"no image"
+    with pytest.raises(DataError, match=r"2 of 199 images cannot be used.* 3\.png: is not an image"):
+        evaluate(linear, Split(Files(contents), digits.labels[:199]), GREY, DIGITS)
+
+
+def test_what_cannot_be_measured_is_refused(split: Split, linear: nn.Module) -> None:
+    with pytest.raises(DataError, match="empty"):
+        evaluate(linear, split.subset(np.arange(0)), GREY, DIGITS)
+    with pytest.raises(InputError, match="10 scores per image, but there are 9 class names"):
+        evaluate(linear, split, GREY, DIGITS[:9])
+    with pytest.raises(InputError, match="batch size 0"):
+        evaluate(linear, split, GREY, DIGITS, batch_size=0)
+    with pytest.raises(InputError, match=r"made \(899, 1, 8, 8\) of 899 images"):
+        evaluate(nn.Identity(), split, GREY, DIGITS, batch_size=1000)
+    nn.init.constant_(linear[1].bias, float("nan"))
+    with pytest.raises(InputError, match=r"scores of digits\[0\] are NaN"):
+        evaluate(linear, split, GREY, DIGITS)

@@ -1,0 +1,47 @@
+"""A small model, and its exports: made once, since tracing takes seconds."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitkit.data.preprocess import Preprocess
+from vitkit.export.export import export
+from vitkit.model import ViT, create_model
+from vitkit.weights.model_dir import ModelInfo, save_model
+
+CONFIG = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=16, patch_size=4, num_classes=5)
+NAMES = ("cat", 'a "quoted" <dog> & co', "Ünïcode 狐", "emu", "fox, red")
+PREPROCESS = Preprocess(size=(16, 16), mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
+
+
+def small_model(**changes: object) -> ViT:
+    """Every weight moved off its first value, so that scores are far apart."""
+    model = create_model({**CONFIG, **changes}, seed=0).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    model.info = ModelInfo(class_names=NAMES, preprocess=PREPROCESS)
+    return model
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(small_model(), tmp_path_factory.mktemp("model") / "small")
+
+
+@pytest.fixture(scope="session")
+def onnx_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Normalised images of any size in."""
+    pytest.importorskip("onnxscript", reason="pip install 'vitkit[export]'")
+    out = tmp_path_factory.mktemp("onnx") / "small-onnx"
+    return export(small_model(), out, "onnx", dynamic_size=True).folder
+
+
+@pytest.fixture(scope="session")
+def openvino_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pixels of one size in."""
+    pytest.importorskip("openvino", reason="pip install 'vitkit[export]'")
+    out = tmp_path_factory.mktemp("openvino") / "small-openvino"
+    return export(small_model(), out, "openvino", with_preprocessing=True).folder

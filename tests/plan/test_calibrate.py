@@ -1,0 +1,68 @@
+"""The prediction against a process that really trains."""
+
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vitkit.model.variants import get_config
+from vitkit.plan.activations import tokens
+from vitkit.plan.calibrate import Step, calibrate, peak
+from vitkit.plan.job import Job
+from vitkit.plan.memory import memory
+from vitkit.plan.step_time import step_time, traffic
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and steers glibc")
+@pytest.mark.parametrize(
+    "changes", [{}, {"checkpoint": True}, {"micro_batch": 16}, {"optimizer": "muon"}, {"cores": 4, "micro_batch": 16}]
+)
+def test_the_peak_of_a_process_is_what_was_predicted(changes: dict) -> None:
+    job = Job(get_config("vit_micro_patch4_32"), 64, **changes)
+    before, highest, _ = peak(job, steps=2)
+    assert memory(job, whole_run=False, base=0).peak == pytest.approx(highest - before, rel=0.1)
+
+
+def test_calibration_finds_rates_that_explain_its_own_step() -> None:
+    """By a clock of ours: a warm-up that must not count, then three rounds whose medians are 1 ms and 100 ms."""
+    seconds = [9.0, 9.0, 0.001, 0.1, 0.002, 0.5, 0.0005, 0.01]  # a product, a step, in turn
+    readings = iter([reading for passed in seconds for reading in (0.0, passed)])
+    c = get_config("vit_nano_patch4_32").replace(depth=2)
+    rates = calibrate(Job(c, 16), rounds=3, clock=lambda: next(readings))
+    assert rates.flops == pytest.approx(2 * 16 * tokens(c) * c.width * c.mlp_width / 0.001)
+    assert step_time(Job(c, 16), rates).seconds == pytest.approx(0.1)
+    assert next(readings, None) is None
+
+
+def test_a_product_that_was_slowed_down_leaves_the_rest_of_a_step_some_time() -> None:
+    readings = iter([0.0, 1.0] * 4)
+    job = Job(get_config("vit_nano_patch4_32").replace(depth=2), 16)
+    rates = calibrate(job, rounds=1, clock=lambda: next(readings))
+    assert sum(traffic(job)) / rates.memory == pytest.approx(0.02)
+
+
+def test_the_measured_step_trains() -> None:
+    step = Step(Job(get_config("vit_nano_patch4_32"), 8))
+
+    def loss() -> float:
+        with torch.no_grad():
+            return float(F.cross_entropy(step.model(step.pixels / 255), step.labels))
+
+    before = loss()
+    for _ in range(5):
+        step()
+    assert loss() < 0.9 * before
+    assert all(p.grad is None for p in step.model.parameters())
+
+
+def test_the_measured_step_adds_up_micro_batches_of_unequal_size() -> None:
+    """AdamW's first moment after one step is the gradient, by a factor."""
+    moments = []
+    for micro_batch in (0, 3):
+        step = Step(Job(get_config("vit_nano_patch4_32"), 8, micro_batch=micro_batch))
+        step()
+        (each,) = step.optimizers
+        moments.append(torch.cat([each.state[p]["exp_avg"].flatten() for p in step.model.parameters()]))
+    torch.testing.assert_close(*moments, rtol=1e-3, atol=1e-6 * float(moments[0].abs().max()))

@@ -1,0 +1,85 @@
+"""Files are whole or not there, and what killed writers leave is swept up."""
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vitkit.atomic import prune, sweep, write_atomic
+from vitkit.errors import WorkError
+
+WRITER = """
+import os, sys, time, pathlib
+from vitkit import files
+os.replace = lambda *names: (print("written", flush=True), time.sleep(60))  # held at the last instant before the rename
+files.write_atomic(pathlib.Path(sys.argv[1]), b"x" * 1000)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path):
+    """A real process in the middle of a write."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "a.bin")], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"written\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path: Path, writer) -> None:
+    (torn,) = tmp_path.iterdir()
+    assert sweep(tmp_path) == []
+    assert torn.exists()
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    assert sweep(tmp_path) == [torn]
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_our_own_pattern_is_touched(tmp_path: Path) -> None:
+    foreign = [".notes.tmp", "a.tmp", f".a.{platform.node()}-x.tmp", ".a.bin.12.part", "step-00000001.safetensors"]
+    for name in foreign:
+        (tmp_path / name).write_text("mine")
+    assert sweep(tmp_path) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(foreign)
+
+
+def test_another_machine_gets_a_day(tmp_path: Path) -> None:
+    fresh, old = (tmp_path / f".{name}.elsewhere-1.tmp" for name in ("fresh", "old"))
+    for path in (fresh, old):
+        path.write_text("")
+    os.utime(old, (time.time() - 90_000,) * 2)
+    assert sweep(tmp_path) == [old]
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    assert sweep(tmp_path / "none") == []
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a", b"old")
+    with pytest.raises(WorkError, match="cannot write"):
+        write_atomic(tmp_path / "a" / "b", b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_what_is_longest_unused_makes_room_files_and_folders_alike(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for age, name in enumerate(("folder/part", "old", "new", "kept", ".writing.tmp")):
+        (tmp_path / name).write_bytes(b"x" * 100)
+        os.utime(tmp_path / name, (1000 + age, 1000 + age))
+    os.utime(tmp_path / "folder", (1000, 1000))
+    prune(tmp_path, keep=tmp_path / "kept", limit=400)
+    assert {p.name for p in tmp_path.iterdir()} == {"folder", "old", "new", "kept", ".writing.tmp"}
+    prune(tmp_path, keep=tmp_path / "kept", limit=250)
+    assert {p.name for p in tmp_path.iterdir()} == {"new", "kept", ".writing.tmp"}
+    prune(tmp_path, keep=tmp_path / "kept", limit=0)
+    assert {p.name for p in tmp_path.iterdir()} == {"kept", ".writing.tmp"}

@@ -1,0 +1,159 @@
+"""The whole way up on the handwritten digits, from weights of one epoch on them, without a classifier."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.training.small import SMALL
+from vitkit.cli.main import main
+from vitkit.errors import DataError, Interrupted, UsageError
+from vitkit.features import knn_eval as nearest
+from vitkit.report.run import read_run
+from vitkit.training import get_recipe, ladder, train
+from vitkit.training.ladder import climb
+from vitkit.weights.model_dir import load_model, save_model
+
+QUICK = ("budget.minutes=0", "budget.epochs=0.3", "batch=32", "augment.policy=none", "augment.flip=false")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("weights")
+    recipe = dataclasses.replace(get_recipe("digits"), config=SMALL)
+    train(recipe.override(["budget.epochs=1", "seed=7"]), folder / "run", quiet=True)
+    model = load_model(folder / "run")
+    model.reset_head(0)
+    return str(save_model(model, folder / "headless"))
+
+
+def test_every_rung_is_measured_and_the_best_is_kept(weights: str, tmp_path: Path) -> None:
+    said = []
+    found = climb("digits", weights, tmp_path / "out", changes=QUICK, quiet=True, say=lambda r: said.append(r.name))
+    assert [r.name for r in found.rungs] == said == ["knn", "probe", "finetune"]
+    for rung in found.rungs:
+        low, high = rung.val["top1_interval"]
+        assert 0.3 < low < rung.val["top1"] < high
+        assert rung.test is not None
+        assert rung.seconds > 0
+        assert rung.core_seconds > 0
+    best = max((r for r in found.rungs if r.run), key=lambda r: r.val["top1"])
+    assert load_model(tmp_path / "out").info.metrics["val_top1"] == pytest.approx(best.val["top1"], abs=1e-6)
+    assert json.loads((tmp_path / "out" / "ladder.json").read_text())["best"] == found.best
+
+
+def test_it_stops_where_time_or_mistakes_are_used_up(
+    weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = climb("digits", weights, tmp_path / "late", minutes=0.5, quiet=True)
+    assert [r.name for r in late.rungs] == ["knn", "probe"]
+    assert "too few to fine-tune" in late.stopped
+    monkeypatch.setattr(ladder, "ENOUGH", 0.1)
+    enough = climb("digits", weights, tmp_path / "enough", quiet=True)
+    assert [r.name for r in enough.rungs] == ["knn", "probe"]
+    assert "nothing is left" in enough.stopped
+
+
+def test_what_is_done_is_kept_when_interrupted_and_gone_on_with(
+    weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = ladder.train
+
+    def stopped(recipe: object, out: Path, **named: object) -> object:
+        if out.name == "finetune":
+            raise Interrupted(2, str(out))
+        return original(recipe, out, **named)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(ladder, "train", stopped)
+        with pytest.raises(Interrupted):
+            climb("digits", weights, out, changes=QUICK, quiet=True)
+    saved = json.loads((out / "ladder.json").read_text())
+    assert [r["name"] for r in saved["rungs"]] == ["knn", "probe"]
+    assert load_model(out).config.num_classes == 10, "the probe, for now"
+    with pytest.raises(UsageError, match="holds a ladder already: --resume"):
+        climb("digits", weights, out, quiet=True)
+    with pytest.raises(UsageError, match="was started with"):
+        climb("digits", weights, out, seed=5, resume=True, quiet=True)
+    again = climb("digits", weights, out, changes=QUICK, resume=True, quiet=True)
+    assert [r.name for r in again.rungs] == ["knn", "probe", "finetune"]
+    assert dataclasses.asdict(again.rungs[1]) == saved["rungs"][1], "not fitted again"
+
+
+def test_neighbours_are_looked_for_in_the_training_split(weights: str) -> None:
+    from vitkit.data.dataset import open_data
+
+    model, data = load_model(weights), open_data("digits")
+    found = nearest(model, data, "val", model.info.preprocess)
+    assert found.left_out is not None
+    top1 = np.mean(found.predictions.logits.argmax(axis=1) == found.predictions.labels)
+    assert top1 > 0.6
+    assert nearest(model, data, "val", model.info.preprocess, k=3).k == 3
+    with pytest.raises(DataError, match="neighbours are looked for in its train split"):
+        nearest(model, data, "train", model.info.preprocess)
+
+
+def test_the_command_prints_one_document(weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ladder", "digits", "--init", weights, "--out", str(tmp_path / "out"), "--minutes", "0.5", "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [r["name"] for r in found["rungs"]] == ["knn", "probe"]
+    assert main(["ladder", "digits", "--init", weights, "--out", str(tmp_path / "x"), "--minutes", "0"]) == 2
+
+
+def test_the_command_prints_a_table(weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ladder", "digits", "--init", weights, "--out", str(tmp_path / "out"), "--minutes", "0.5"]) == 0
+    said = capsys.readouterr().out
+    assert "probe" in said
+    assert "95 % interval" in said
+    assert "too few to fine-tune" in said
+
+
+@pytest.mark.parametrize(("words", "k"), [(["--knn", "9"], 9), (["--knn"], None)])
+def test_eval_by_neighbours(weights: str, capsys: pytest.CaptureFixture[str], words: list[str], k: int | None) -> None:
+    """The model has no classifier and no class names: none is needed."""
+    assert main(["eval", weights, "digits", "--split", "val", "--json", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["n"] == 359
+    assert found["top1"] > 0.6
+    assert found["top1_interval"][0] < found["top1"]
+    assert found["k"] == k if k else "left_out_top1" in found
+
+
+def test_eval_by_neighbours_refuses_what_has_no_meaning(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", weights, "digits", "--knn", "3", "5"]) == 2
+    assert main(["eval", weights, "digits", "--knn", "--temperature"]) == 2
+    assert "--knn takes one number above 0 or none" in capsys.readouterr().err
+
+
+def test_embed_writes_every_image(weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "features.npz"
+    assert main(["embed", weights, "digits", "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 1797
+    found = np.load(out)
+    assert found["features"].shape == (1797, 16)
+    assert set(found["split"]) == {"train", "val", "test"}
+    assert main(["embed", weights, "digits", "--out", str(tmp_path / "f.txt")]) == 2
+    assert main(["embed", weights, "digits", "--split", "tset", "--out", str(out)]) == 2
+
+
+def test_a_rung_that_has_begun_is_not_gone_on_with_under_other_settings(tmp_path: Path) -> None:
+    recipe = get_recipe("finetune").override(["optimizer.lr=1e-3"])
+    (tmp_path / "finetune").mkdir()
+    (tmp_path / "finetune" / "recipe.json").write_text(json.dumps(recipe.to_dict()))
+    with pytest.raises(UsageError, match="begun with other settings: leave out --set"):
+        ladder._trained("finetune", recipe, tmp_path, True, True, ("optimizer.lr=2e-3",))
+
+
+def test_every_rung_has_the_same_split(weights: str, tmp_path: Path) -> None:
+    """Else fine-tuning would be judged by images that its probe was fitted to."""
+    found = climb("digits", weights, tmp_path, changes=(*QUICK, "val_fraction=0.3"), quiet=True)
+    assert len({rung.val["n"] for rung in found.rungs}) == 1
+    recipes = [json.loads((tmp_path / name / "recipe.json").read_text()) for name in ("probe", "finetune")]
+    assert [recipe["val_fraction"] for recipe in recipes] == [0.3, 0.3]
+    assert recipes[1]["init"] == str(tmp_path / "probe")
+    with pytest.raises(UsageError, match=r"report .*probe .*finetune"):
+        read_run(tmp_path)

@@ -1,0 +1,124 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vitkit
+from vitkit.atomic import sha256
+from vitkit.data.preprocess import Preprocess
+from vitkit.errors import WeightsError
+from vitkit.model import ViT, create_model
+from vitkit.weights.model_dir import ModelInfo, load_model, read_config, read_model, save_model
+
+CONFIG = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
+INFO = ModelInfo(
+    class_names=("cat", "dog", "emu"),
+    preprocess=Preprocess(size=(8, 8), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+    metrics={"val_top1": 0.9},
+    data={"name": "pets"},
+    license="CC0",
+)
+
+
+def model() -> ViT:
+    return create_model(CONFIG, seed=0).eval()
+
+
+def test_a_round_trip_keeps_the_numbers_and_what_they_mean(tmp_path: Path) -> None:
+    original = model()
+    save_model(original, tmp_path / "pets", INFO)
+    loaded = load_model(tmp_path / "pets")
+    images = torch.randn(2, 3, 8, 12)
+    assert torch.equal(loaded(images), original(images))
+    assert loaded.info == INFO
+    assert loaded.config == original.config == read_config(tmp_path / "pets")
+    assert not loaded.training
+
+
+def test_the_info_of_a_loaded_model_is_saved_again(tmp_path: Path) -> None:
+    save_model(model(), tmp_path / "a", INFO)
+    vitkit.save_model(vitkit.load_model(tmp_path / "a"), tmp_path / "b")
+    assert load_model(tmp_path / "b").info == INFO
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+
+
+def test_the_card_can_be_read_by_a_person(tmp_path: Path) -> None:
+    save_model(model(), tmp_path / "pets", INFO)
+    card = (tmp_path / "pets" / "README.md").read_text()
+    for words in ("# pets", "cat, dog, emu", "val_top1 | 0.9", "CC0", "2 layers", "mean: 0.1, 0.2, 0.3"):
+        assert words in card, words
+
+
+def test_class_names_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="2 class names for a model of 3 classes"):
+        save_model(model(), tmp_path, INFO.replace(class_names=("cat", "dog")))
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_weights(folder: Path, change: object) -> None:
+    """Another weights file under a config that names its hash: what is wrong is then in the tensors."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+    edit_config(folder, weights_sha256=sha256(path))
+
+
+def flip_a_byte(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 255
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "no such folder": (lambda f: f.rename(f.with_name("away")), "no model at"),
+    "no config": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
+    "a run that has not ended": (
+        lambda f: [(f / "config.json").unlink(), (f / "recipe.json").write_text("{}")],
+        "is a run that has not ended: .*--resume",
+    ),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
+    "other weights": (flip_a_byte, "SHA-256 differs"),
+    "config is no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is damaged"),
+    "config is no object": (lambda f: (f / "config.json").write_text("[]"), "config.json is damaged"),
+    "config lacks a key": (lambda f: (f / "config.json").write_text('{"model_type": "vitkit"}'), "damaged: KeyError"),
+    "another kind of model": (lambda f: edit_config(f, model_type="vit"), "model_type is 'vit'"),
+    "an impossible config": (lambda f: edit_config(f, model={**CONFIG, "width": -1}), "width=-1: must be at least 1"),
+    "not safetensors": (
+        lambda f: ((f / "model.safetensors").write_bytes(b"hello"), edit_config(f, weights_sha256=sha256(b"hello"))),
+        "not a readable safetensors file",
+    ),
+    "a tensor too few": (lambda f: edit_weights(f, lambda t: t.pop("norm.bias")), "the first is norm.bias"),
+    "a tensor too many": (lambda f: edit_weights(f, lambda t: t.update(extra=torch.ones(1))), "such as extra"),
+    "a wrong shape": (
+        lambda f: edit_weights(f, lambda t: t.update({"head.bias": torch.ones(4)})),
+        r"head.bias is \(4,\), expected \(3,\)",
+    ),
+    "NaN": (
+        lambda f: edit_weights(f, lambda t: t["head.bias"].fill_(float("nan"))),
+        "head.bias holds NaN",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, how: str) -> None:
+    folder = save_model(model(), tmp_path / "pets", INFO)
+    damage, message = DAMAGE[how]
+    damage(folder)
+    with pytest.raises(WeightsError, match=message) as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_folder_says_itself_what_it_is(tmp_path):
+    save_model(create_model("vit_nano_patch4_32"), tmp_path / "model")
+    with pytest.raises(WeightsError, match="says itself what it is: heads cannot be set for it"):
+        read_model(tmp_path / "model", config={"heads": 2})
