@@ -15,7 +15,6 @@ from typing import Any
 
 import tyro
 
-import vitkit
 from vitkit.cli.args import option_names, readable
 from vitkit.cli.bench import Bench
 from vitkit.cli.convert import Convert
@@ -34,6 +33,7 @@ from vitkit.cli.serve import Serve
 from vitkit.cli.summary import Summary
 from vitkit.cli.train import Train
 from vitkit.errors import UnknownNameError, UsageError, VitkitError, WorkError, is_out_of_memory, suggest
+from vitkit.version import __version__
 
 # Where tyro stops to say what is wrong, and repeats what --help says, of other commands too
 _REPEATS = ("Got errors", "Argument helptext", "For full helptext", "Perhaps you meant", "Available", "vitkit ")
@@ -69,7 +69,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words in (["--version"], ["-V"]):
-        print(f"vitkit {vitkit.__version__}")
+        print(f"vitkit {__version__}")
         return 0
     command = None
     try:

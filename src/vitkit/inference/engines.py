@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import vitkit
 from vitkit.atomic import prune
 from vitkit.data.dataset import cache_folder
 from vitkit.data.preprocess import Preprocess
@@ -33,6 +32,7 @@ from vitkit.export.metadata import ExportInfo
 from vitkit.export.runtimes import Runtime, load_exported
 from vitkit.model import ViT
 from vitkit.runtime.data_parallel import InParts
+from vitkit.version import __version__
 from vitkit.weights.digest import hash_weights
 
 LIMIT = 8 * 2**30  # bytes of prepared engines that are kept
@@ -105,7 +105,7 @@ def bf16_pays(device: torch.device) -> bool:
 
 def compiled_path(model: ViT, preprocess: Preprocess) -> Path:
     device = model.patch_embed.proj.weight.device
-    versions = vitkit.__version__, torch.__version__
+    versions = __version__, torch.__version__
     machine = platform.machine(), dict(torch.cpu.get_capabilities()), device.type, bf16_pays(device)
     return cache_folder() / "engines" / f"{key(model, versions, preprocess.size, machine)}.pt2"
 
@@ -169,7 +169,7 @@ def export_info(model: ViT, preprocess: Preprocess, takes: str = "images", any_s
         largest=(grid[0] * patch[0], grid[1] * patch[1]) if any_size else size,
         precision="fp32",
         weights_sha256=hash_weights(model),
-        vitkit_version=vitkit.__version__,
+        vitkit_version=__version__,
     )
 
 

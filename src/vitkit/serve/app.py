@@ -13,7 +13,6 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-import vitkit
 from vitkit.serve import attention_api as attention
 from vitkit.serve import explain_api as maps
 from vitkit.serve import parameters
@@ -26,6 +25,7 @@ from vitkit.serve.openapi import document
 from vitkit.serve.samples import content_type
 from vitkit.serve.service import House, deadline
 from vitkit.serve.uploads import Upload, read_images, read_one
+from vitkit.version import __version__
 
 PAGE = Path(__file__).parent / "page"
 BINARY = "application/octet-stream"
@@ -62,7 +62,7 @@ async def _pass_on(request: Request, error: Exception) -> NoReturn:
 class Endpoints:
     def __init__(self, house: House) -> None:
         self.house, self.limits = house, house.limits
-        self.document = document(house.limits, vitkit.__version__)
+        self.document = document(house.limits, __version__)
 
     async def page(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})

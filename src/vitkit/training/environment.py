@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-import vitkit
 from vitkit.training.distributed import job_name
+from vitkit.version import __version__
 
 
 def describe_environment() -> dict[str, Any]:
     packages = ("torch", "numpy", "pillow", "einops")
     return {
-        "vitkit": vitkit.__version__,
+        "vitkit": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: found for name in packages if (found := version(name))},

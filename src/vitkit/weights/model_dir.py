@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-import vitkit
 from vitkit.atomic import sha256, write_atomic, write_json
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError, WeightsError
 from vitkit.model import ViT, ViTConfig
+from vitkit.version import __version__
 from vitkit.weights import hub
 from vitkit.weights import sidecar as beside
 from vitkit.weights.build import build
@@ -158,7 +158,7 @@ def describe(config: ViTConfig, info: ModelInfo, digest: str = "") -> dict[str, 
     """What `config.json` holds; without the digest of weights that are still in training."""
     return {
         "model_type": "vitkit",
-        "vitkit_version": vitkit.__version__,
+        "vitkit_version": __version__,
         "model": config.to_dict(),
         "class_names": list(info.class_names),
         "preprocess": info.preprocess.to_dict() if info.preprocess else None,
