@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from vitkit.atomic import prune, sweep, write_atomic
+from vitkit.atomic import prune, remove_stale_temporaries, write_atomic
 from vitkit.errors import WorkError
 
 WRITER = """
 import os, sys, time, pathlib
-from vitkit import files
+from vitkit import atomic
 os.replace = lambda *names: (print("written", flush=True), time.sleep(60))  # held at the last instant before the rename
-files.write_atomic(pathlib.Path(sys.argv[1]), b"x" * 1000)
+atomic.write_atomic(pathlib.Path(sys.argv[1]), b"x" * 1000)
 """
 
 
@@ -35,11 +35,11 @@ def writer(tmp_path: Path):
 
 def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path: Path, writer) -> None:
     (torn,) = tmp_path.iterdir()
-    assert sweep(tmp_path) == []
+    assert remove_stale_temporaries(tmp_path) == []
     assert torn.exists()
     writer.send_signal(signal.SIGKILL)
     writer.wait()
-    assert sweep(tmp_path) == [torn]
+    assert remove_stale_temporaries(tmp_path) == [torn]
     assert not list(tmp_path.iterdir())
 
 
@@ -47,7 +47,7 @@ def test_only_our_own_pattern_is_touched(tmp_path: Path) -> None:
     foreign = [".notes.tmp", "a.tmp", f".a.{platform.node()}-x.tmp", ".a.bin.12.part", "step-00000001.safetensors"]
     for name in foreign:
         (tmp_path / name).write_text("mine")
-    assert sweep(tmp_path) == []
+    assert remove_stale_temporaries(tmp_path) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(foreign)
 
 
@@ -56,11 +56,11 @@ def test_another_machine_gets_a_day(tmp_path: Path) -> None:
     for path in (fresh, old):
         path.write_text("")
     os.utime(old, (time.time() - 90_000,) * 2)
-    assert sweep(tmp_path) == [old]
+    assert remove_stale_temporaries(tmp_path) == [old]
 
 
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    assert sweep(tmp_path / "none") == []
+    assert remove_stale_temporaries(tmp_path / "none") == []
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

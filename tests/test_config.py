@@ -30,7 +30,7 @@ class Outer:
     stem: tuple[int, ...] = ()
     table: dict[str, Any] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
-    model: dict[str, Any] = settings.changes_to(Model)  # noqa: RUF009  # a field, as field() makes one
+    model: dict[str, Any] = settings.partial_of(Model)  # noqa: RUF009  # a field, as field() makes one
 
     def __post_init__(self) -> None:
         settings.check_types(self)
@@ -116,8 +116,8 @@ def test_a_whole_number_in_a_float_field_is_written_as_one() -> None:
 
 
 def test_changes_are_read_for_what_is_not_there_yet() -> None:
-    assert settings.read_changes(Model, ["position=none", "scale=none", "other=2"]) == {
+    assert settings.parse_partial(Model, ["position=none", "scale=none", "other=2"]) == {
         "position": "none", "scale": None, "other": 2,
     }  # fmt: skip
     with pytest.raises(ConfigError, match="single value"):
-        settings.read_changes(Model, ["position.x=1"])
+        settings.parse_partial(Model, ["position.x=1"])

@@ -33,7 +33,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         raise WorkError(f"cannot write {path}: {error.strerror}; free space or choose another folder") from error
 
 
-def sweep(folder: Path) -> list[Path]:
+def remove_stale_temporaries(folder: Path) -> list[Path]:
     """Remove what writers that were killed left behind; returns what was removed.
 
     Only files that `write_atomic` names so, and none whose writer may be at work: it lives on this machine, or wrote

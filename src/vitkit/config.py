@@ -32,7 +32,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     return cls(**{key: _from_plain(hints[key], value, f"{where}{key}.") for key, value in values.items()})
 
 
-def changes_to(changed: type) -> Any:
+def partial_of(changed: type) -> Any:
     """A field for some settings of another dataclass, which will check them itself."""
     return dataclasses.field(default_factory=dict, metadata={"changes": changed})
 
@@ -45,7 +45,7 @@ def override(settings: T, assignments: Sequence[str]) -> T:
     return from_dict(cls, values)  # which checks them together
 
 
-def read_changes(changed: type, assignments: Sequence[str]) -> dict[str, Any]:
+def parse_partial(changed: type, assignments: Sequence[str]) -> dict[str, Any]:
     """'norm_eps=1e-5' and the like for a dataclass that is not there yet, and will check them itself."""
     found: dict[str, Any] = {}
     for path, text in map(_split, assignments):

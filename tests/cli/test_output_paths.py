@@ -4,35 +4,35 @@ from pathlib import Path
 
 import pytest
 
-from vitkit.cli.output_paths import file_to_write, folder_to_make, picture_to_write
+from vitkit.cli.output_paths import check_figure_file, check_output_dir, check_output_file
 from vitkit.errors import UsageError
 
 
 def test_a_file_needs_a_folder_that_is_there(tmp_path: Path) -> None:
-    assert file_to_write(str(tmp_path / "new.npz")) == tmp_path / "new.npz"
+    assert check_output_file(str(tmp_path / "new.npz")) == tmp_path / "new.npz"
     with pytest.raises(UsageError, match="is a folder; name a file in it"):
-        file_to_write(str(tmp_path))
+        check_output_file(str(tmp_path))
     with pytest.raises(UsageError, match=r"--csv .*: there is no folder .*; make it, or choose another --csv"):
-        file_to_write(str(tmp_path / "no" / "new.csv"), "--csv")
+        check_output_file(str(tmp_path / "no" / "new.csv"), "--csv")
 
 
 def test_a_folder_may_be_made_at_any_depth_but_not_below_a_file(tmp_path: Path) -> None:
-    assert folder_to_make(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b"
+    assert check_output_dir(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b"
     assert not (tmp_path / "a").exists(), "only looked at"
     (tmp_path / "file").touch()
     for name in ("file", "file/below"):
         with pytest.raises(UsageError, match="file is a file; choose another --out"):
-            folder_to_make(str(tmp_path / name))
+            check_output_dir(str(tmp_path / name))
 
 
 def test_a_place_that_may_not_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)  # root, under whom tests may run, is let in everywhere
-    for look in (file_to_write, folder_to_make):
+    for look in (check_output_file, check_output_dir):
         with pytest.raises(UsageError, match="may not be written to; choose another --out"):
             look(str(tmp_path / "new"))
 
 
 def test_a_picture_has_an_ending_that_says_its_kind(tmp_path: Path) -> None:
-    assert picture_to_write(str(tmp_path / "a.PNG"), "--plot") == tmp_path / "a.PNG"
+    assert check_figure_file(str(tmp_path / "a.PNG"), "--plot") == tmp_path / "a.PNG"
     with pytest.raises(UsageError, match=r"--plot .*a\.txt: expected a name that ends in \.png, \.svg or \.pdf"):
-        picture_to_write(str(tmp_path / "a.txt"), "--plot")
+        check_figure_file(str(tmp_path / "a.txt"), "--plot")

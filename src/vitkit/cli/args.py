@@ -1,10 +1,12 @@
 """Help that people can read: what an argument takes is one word, and a default is told only where it says something."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, arg
+
+from vitkit.errors import ConfigError
 
 _POSITIONAL = get_args(Positional[str])[1]  # these are called by their field's name
 
@@ -27,19 +29,27 @@ def readable(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def option(name: str) -> str:
-    """As it is typed."""
+def parse_image_sizes(words: Sequence[str]) -> tuple[int, ...]:
+    """Return the image sizes of `--sizes 224 288` or `--sizes 224,288`."""
+    numbers = [number for word in words for number in word.split(",") if number]
+    if not all(number.isdecimal() and int(number) for number in numbers):
+        raise ConfigError(f"--sizes {' '.join(words)}: expected image sizes in pixels, such as 224,288")
+    return tuple(int(number) for number in numbers)
+
+
+def flag(name: str) -> str:
+    """Return the flag of a field: --data-dir for data_dir."""
     return "--" + name.replace("_", "-")
 
 
-def option_names(command: Callable[..., Any]) -> list[str]:
-    """Of a command, without what is given by its place."""
+def flags(command: Callable[..., Any]) -> list[str]:
+    """Return the flags of a command, without its positional arguments."""
     found = []
     for name, kind in get_type_hints(command, include_extras=True).items():
         chosen = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
         if _POSITIONAL not in chosen:
             own = [each.name for each in chosen if getattr(each, "name", None)]
-            found.append(option(own[-1] if own else name))
+            found.append(flag(own[-1] if own else name))
     return found
 
 

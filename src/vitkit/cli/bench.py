@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from tyro.conf import Positional
 
-from vitkit.cli.args import option
+from vitkit.cli.args import flag
 from vitkit.cli.output import console, print_json, print_table
-from vitkit.cli.output_paths import picture_to_write
+from vitkit.cli.output_paths import check_figure_file
 from vitkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Bench:
         if self.load:
             return self._load(self.load)
         if self.plot:
-            picture_to_write(self.plot, "--plot")
+            check_figure_file(self.plot, "--plot")
         names = [name.strip() for name in self.against.split(",") if name.strip()]
         settings = [Setting(b, s) for s in (self.image_size or (0,)) for b in self.batch]
         found = sweep(_model(self.model), settings, names, self.train, self.rounds, not self.no_memory)
@@ -87,7 +87,7 @@ class Bench:
             raise InputError("--load takes one --batch")
         if given:
             when = "with --load" if self.load else "without --load"
-            raise InputError(f"{option(given[0])} has no effect {when}: leave it out")
+            raise InputError(f"{flag(given[0])} has no effect {when}: leave it out")
 
     def _load(self, data: str) -> int:
         from vitkit.bench.loading import loading

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from vitkit.cli.args import option
+from vitkit.cli.args import flag
 from vitkit.cli.convert_export import to_runtime
 from vitkit.cli.output import console, print_json, print_table
 
@@ -66,19 +66,19 @@ class Convert:
         given = [name for name in FOR_RUNTIMES if getattr(self, name)]
         if given and run is not to_runtime:
             raise UsageError(
-                f"{option(given[0])} is for --to onnx and openvino: weights in the layout of {self.to} have none of it"
+                f"{flag(given[0])} is for --to onnx and openvino: weights in the layout of {self.to} have none of it"
             )
         return run(self)
 
     def options(self) -> dict[str, Any]:
         """Those of `load_model`."""
-        from vitkit.config import read_changes
+        from vitkit.config import parse_partial
         from vitkit.model import ViTConfig
 
         return {
             "class_names": self.class_names,
             "preprocess": self.preprocess,
-            "config": read_changes(ViTConfig, self.set),
+            "config": parse_partial(ViTConfig, self.set),
             "image_size": self.image_size,
             "patch_size": self.patch_size,
             "in_channels": self.in_channels,

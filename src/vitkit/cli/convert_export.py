@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from vitkit.cli.args import parse_image_sizes
 from vitkit.cli.model import tell_assumed
 from vitkit.cli.output import print_json, print_table
-from vitkit.cli.sizes import pixel_sizes
 
 if TYPE_CHECKING:
     from vitkit.cli.convert import Convert
@@ -16,7 +16,7 @@ def to_runtime(command: "Convert") -> int:
     from vitkit.training.snapshot import as_folder
     from vitkit.weights.model_dir import read_model
 
-    sizes = pixel_sizes(command.sizes)
+    sizes = parse_image_sizes(command.sizes)
     opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
     with as_folder(command.source) as source:
         model, report = read_model(source, **command.options())

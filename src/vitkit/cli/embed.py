@@ -5,7 +5,7 @@ from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
 from vitkit.cli.output import console, print_json, tracked
-from vitkit.cli.output_paths import file_to_write
+from vitkit.cli.output_paths import check_output_file
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Embed:
         if self.batch < 1:
             raise ConfigError(f"--batch {self.batch}: must be at least 1")
         write = writer(self.out)  # a wrong ending shows before the work, not after it
-        file_to_write(self.out)
+        check_output_file(self.out)
         model = open_model(self.model, device=pick_device("auto"))
         data = open_data(
             self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0, corrupt_limit=self.corrupt_limit

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
+from vitkit.cli.args import parse_image_sizes
 from vitkit.cli.eval_data import ALL, drawn_by, open_judged
 from vitkit.cli.eval_show import show
 from vitkit.cli.eval_write import write
 from vitkit.cli.model import open_model
 from vitkit.cli.output import console, print_json, tracked
-from vitkit.cli.output_paths import folder_to_make
-from vitkit.cli.sizes import pixel_sizes
+from vitkit.cli.output_paths import check_output_dir
 
 if TYPE_CHECKING:
     from vitkit.data.dataset import Dataset, Split
@@ -59,7 +59,7 @@ class Eval:
         from vitkit.inference.autotune import pick_device
         from vitkit.weights.model_dir import names_and_preprocess
 
-        folder = folder_to_make(self.out) if self.out else None
+        folder = check_output_dir(self.out) if self.out else None
         device = pick_device("auto")
         model = open_model(self.model, self.class_names, self.preprocess, device)
         if self.knn is not None:
@@ -94,7 +94,7 @@ class Eval:
         """Checked before the work."""
         from vitkit.errors import UsageError
 
-        sizes = pixel_sizes(self.sizes)
+        sizes = parse_image_sizes(self.sizes)
         for size in sizes:
             if any(size % side for side in model.config.patch_size):
                 patch = "×".join(map(str, model.config.patch_size))

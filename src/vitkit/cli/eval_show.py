@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.eval_data import ALL
-from vitkit.cli.output import MANY, console, print_table
+from vitkit.cli.output import MAX_CLASS_ROWS, console, print_table
 
 if TYPE_CHECKING:
     from vitkit.evaluation import Evaluation
@@ -59,12 +59,12 @@ def show(evaluation: "Evaluation", answer: dict[str, Any]) -> None:
 
 def _show_classes(e: "Evaluation") -> None:
     weakest = sorted(e.per_class, key=lambda s: (s.f1 is None, s.f1))
-    more = f" ({MANY} of {len(weakest):,}; --json has all)" if len(weakest) > MANY else ""
+    more = f" ({MAX_CLASS_ROWS} of {len(weakest):,}; --json has all)" if len(weakest) > MAX_CLASS_ROWS else ""
     print_table(
         f"Per class, weakest first{more}",
         ["class", "precision", "recall", "F1", "images"],
         [
             [s.label, *("" if v is None else f"{v:.2%}" for v in (s.precision, s.recall, s.f1)), s.support]
-            for s in weakest[:MANY]
+            for s in weakest[:MAX_CLASS_ROWS]
         ],
     )

@@ -8,7 +8,7 @@ from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
 from vitkit.cli.output import console, print_json, print_table, tracked
-from vitkit.cli.output_paths import folder_to_make, write_figure
+from vitkit.cli.output_paths import check_output_dir, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ class Explain:
 
         if not self.images:
             raise UsageError("no images to explain: vitkit explain MODEL IMAGE … --out DIR")
-        query, folder = parse_query(self.query), folder_to_make(self.out)
+        query, folder = parse_query(self.query), check_output_dir(self.out)
         paths = find_images(self.images)
         model = open_model(self.model, self.class_names, self.preprocess)
         paths, bad = _readable(model, paths)

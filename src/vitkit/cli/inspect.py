@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from tyro.conf import Positional
 
-from vitkit.cli.output import MANY, console, print_json, print_table, tracked
+from vitkit.cli.output import MAX_CLASS_ROWS, console, print_json, print_table, tracked
 
 if TYPE_CHECKING:
     from vitkit.data.inspect import Copies, Inspection
@@ -47,7 +47,7 @@ def _print(found: "Inspection") -> None:
     rows = [[name, *(f"{counts[s]:,}" for s in splits)] for name, counts in found.classes.items()]
     total = ["all", *(f"{found.splits[s]:,}" for s in splits)]
     title = f"{found.name}: {found.images:,} images, {len(rows)} classes"
-    if len(rows) > MANY:
+    if len(rows) > MAX_CLASS_ROWS:
         by_size = sorted(range(len(rows)), key=lambda k: -sum(list(found.classes.values())[k].values()))
         rows = [rows[k] for k in by_size[:SHOWN]] + [["…", *("" for _ in splits)]] + [rows[k] for k in by_size[-SHOWN:]]
         title += f"; the {SHOWN} largest and smallest, --json has all"

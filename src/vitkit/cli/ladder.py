@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from vitkit.cli.output import console, print_json, print_table
-from vitkit.cli.output_paths import folder_to_make
+from vitkit.cli.output_paths import check_output_dir
 
 if TYPE_CHECKING:
     from vitkit.training.ladder import Ladder as Climbed
@@ -42,7 +42,7 @@ class Ladder:
 
         if not self.minutes > 0:
             raise UsageError(f"--minutes {self.minutes:g}: must be above 0")
-        folder_to_make(self.out)
+        check_output_dir(self.out)
         climbed = climb(
             self.data,
             self.init,

@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from vitkit.cli.args import option_names, readable
+from vitkit.cli.args import flags, readable
 from vitkit.cli.bench import Bench
 from vitkit.cli.convert import Convert
 from vitkit.cli.demo import Demo
@@ -128,7 +128,7 @@ def one_line(box: str) -> str:
 
 def _nearest(said: str, command: Any) -> str:
     """The option of this command that a misspelt one may have meant."""
-    options = option_names(command)
+    options = flags(command)
     for word in re.findall(r"--[\w-]+", said) if said.startswith("Unrecognized") else ():
         if near := difflib.get_close_matches(word, options, n=1):
             return suggest(word, near)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vitkit.cli.args import option
+from vitkit.cli.args import flag
 
 if TYPE_CHECKING:
     from vitkit.model import ViT, ViTConfig
@@ -20,7 +20,7 @@ def open_model(
 
     for name, given in (("class_names", class_names), ("preprocess", preprocess)):
         if given and (own := own_info(source)) and getattr(own, name):
-            raise UsageError(f"{source} brings its own {name.replace('_', ' ')}: leave out {option(name)}")
+            raise UsageError(f"{source} brings its own {name.replace('_', ' ')}: leave out {flag(name)}")
     model, report = read_model(source, class_names=class_names, preprocess=preprocess)
     tell_assumed(report)
     return model.to(device)

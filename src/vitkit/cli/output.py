@@ -12,7 +12,7 @@ from rich.text import Text
 from vitkit.data.progress import tracked as tracked
 
 NAME, TEXT = 32, 12  # characters that the first and any other column of texts keeps
-MANY = 60  # classes in one table
+MAX_CLASS_ROWS = 60  # classes in one table
 WIDE = 10_000  # characters: more than any table needs
 
 

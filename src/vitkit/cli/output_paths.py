@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def file_to_write(name: str, option: str = "--out") -> Path:
+def check_output_file(name: str, option: str = "--out") -> Path:
     path = Path(name)
     if path.is_dir():
         raise UsageError(f"{option} {name}: is a folder; name a file in it")
@@ -22,8 +22,8 @@ def file_to_write(name: str, option: str = "--out") -> Path:
     return path
 
 
-def picture_to_write(name: str, option: str) -> Path:
-    path = file_to_write(name, option)
+def check_figure_file(name: str, option: str) -> Path:
+    path = check_output_file(name, option)
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"{option} {name}: expected a name that ends in .png, .svg or .pdf")
     return path
@@ -36,7 +36,7 @@ def write_figure(path: Path, figure: "Figure") -> None:
     write_atomic(path, content.getvalue())
 
 
-def folder_to_make(name: str, option: str = "--out") -> Path:
+def check_output_dir(name: str, option: str = "--out") -> Path:
     path = Path(name)
     nearest = next(p for p in (path, *path.parents) if p.exists())
     if not nearest.is_dir():

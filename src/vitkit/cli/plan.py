@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from vitkit.cli.args import option
+from vitkit.cli.args import flag
 from vitkit.cli.model import holds_weights, open_config
 from vitkit.cli.output import console, print_json, print_table
-from vitkit.cli.output_paths import picture_to_write
+from vitkit.cli.output_paths import check_figure_file
 from vitkit.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Plan:
         from vitkit.plan.simulate import cover_all
 
         if self.plot:
-            picture_to_write(self.plot, "--plot")
+            check_figure_file(self.plot, "--plot")
         config, images, limit = *self._data(), self._limit()
         job = self._job(config)
         cluster = self._cluster(job, limit)
@@ -112,7 +112,7 @@ class Plan:
             raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
         for name in ("images", "epochs", "minutes", "batch", "image_size", "flops"):
             if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
-                raise UsageError(f"{option(name)} {given:g}: must be above 0")
+                raise UsageError(f"{flag(name)} {given:g}: must be above 0")
         config, images = open_config(self.model), self.images or 1_281_167
         if self.data:
             data = open_data(self.data, label=self.label, data_dir=self.data_dir)
@@ -153,7 +153,7 @@ class Plan:
 
         for name in ("utilization", "bandwidth", "storage", "node_mtbf", "gpus_per_node"):
             if getattr(self, name) <= 0:
-                raise UsageError(f"{option(name)} {getattr(self, name)}: must be above 0")
+                raise UsageError(f"{flag(name)} {getattr(self, name)}: must be above 0")
         if self.calibrate and self.gpus:
             raise UsageError("--calibrate measures this machine's CPU: with --gpus, give their --flops")
         if self.calibrate:
@@ -192,38 +192,39 @@ class Plan:
         from vitkit.plan.memory import memory
         from vitkit.plan.planner import PARTS
         from vitkit.plan.step_time import volume
-        from vitkit.plan.units import show_bytes, show_seconds
+        from vitkit.plan.units import format_bytes, format_seconds
 
         job, m, say = answer.job, memory(answer.job), console().print
-        rows = [[label, show_bytes(getattr(m, name))] for name, label in PARTS.items() if getattr(m, name)]
-        rows += [[f"peak, in {m.highest}", show_bytes(m.peak)], ["there is", show_bytes(answer.limit)]]
+        rows = [[label, format_bytes(getattr(m, name))] for name, label in PARTS.items() if getattr(m, name)]
+        rows += [[f"peak, in {m.highest}", format_bytes(m.peak)], ["there is", format_bytes(answer.limit)]]
         who = f"{job.ranks} GPU{'s' * (job.ranks > 1)}" if job.device == "cuda" else "a CPU"
         print_table(f"{self.model} on {who}, {job.batch} images per step: memory of one rank", ["part", ""], rows)
         print_table(
             "what fits",
             ["how", "images at a time", "peak"],
-            [[w.what, w.micro_batch or "none", show_bytes(w.memory.peak)] for w in answer.ways],
+            [[w.what, w.micro_batch or "none", format_bytes(w.memory.peak)] for w in answer.ways],
         )
         if not answer.fits:
             advice = "more memory or a smaller model"
             advice = f"images of {answer.smaller_image} pixels" if answer.smaller_image else advice
             say(f"does not fit, not even one image at a time: use {advice}", markup=False)
             return
-        sent = {s: show_bytes(volume(job.replace(shard=s)).total) for s in ("none", "full")}
+        sent = {s: format_bytes(volume(job.replace(shard=s)).total) for s in ("none", "full")}
         if job.ranks > 1:
             say(f"sent by each rank per step: {sent['none']} with DDP, {sent['full']} with FSDP")
-        saved = f"checkpoint: {show_bytes(state_bytes(job))}"
+        saved = f"checkpoint: {format_bytes(state_bytes(job))}"
         if answer.step and answer.cluster and answer.seconds:
             s, failures = answer.step, answer.cluster.failures(job)
-            waits = f", of which {show_seconds(s.waiting)} wait for others" if job.ranks > 1 else ""
+            waits = f", of which {format_seconds(s.waiting)} wait for others" if job.ranks > 1 else ""
             say(
-                f"step: {show_seconds(s.seconds)}{waits}; {job.batch / s.seconds:,.0f} images/s; {answer.epochs:,.1f} "
-                f"epochs of {answer.images:,} images: {answer.steps:,} steps, {show_seconds(answer.seconds)}"
+                f"step: {format_seconds(s.seconds)}{waits}; {job.batch / s.seconds:,.0f} images/s; "
+                f"{answer.epochs:,.1f} epochs of {answer.images:,} images: {answer.steps:,} steps, "
+                f"{format_seconds(answer.seconds)}"
             )
-            saved += f", {show_seconds(failures.write)} to write"
+            saved += f", {format_seconds(failures.write)} to write"
             if job.ranks > 1:
-                every = show_seconds(daly(failures))
-                saved += f"; a failure every {show_seconds(failures.mtbf)} asks for one every {every}"
+                every = format_seconds(daly(failures))
+                saved += f"; a failure every {format_seconds(failures.mtbf)} asks for one every {every}"
         say(saved)
         say(self._command(answer), markup=False)
 
@@ -261,14 +262,14 @@ def _simulated(points: "list[Point]", covered: "list[Coverage]") -> dict[str, An
 
 
 def _show_points(points: "list[Point]") -> None:
-    from vitkit.plan.units import show_bytes, show_seconds
+    from vitkit.plan.units import format_bytes, format_seconds
 
     print_table(
         "the same batch on more ranks",
         ["ranks", "at a time", "step", "images/s", "sent", "failure every", "checkpoint every", "lasts", "simulated"],
         [
-            [p.ranks, f"{p.micro_batch}{' twice' if p.checkpoint else ''}", show_seconds(p.step_seconds),
-             f"{p.images_per_s:,.0f}", show_bytes(p.sent_bytes), show_seconds(p.mtbf), show_seconds(p.interval),
+            [p.ranks, f"{p.micro_batch}{' twice' if p.checkpoint else ''}", format_seconds(p.step_seconds),
+             f"{p.images_per_s:,.0f}", format_bytes(p.sent_bytes), format_seconds(p.mtbf), format_seconds(p.interval),
              f"{p.goodput:.1%}", f"{p.simulated_goodput:.1%}"]
             if p.micro_batch else [p.ranks, "does not fit", "", "", "", "", "", "", ""]
             for p in points

@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from vitkit.cli.model import open_model
 from vitkit.cli.output import tracked
-from vitkit.cli.output_paths import file_to_write
+from vitkit.cli.output_paths import check_output_file
 
 if TYPE_CHECKING:
     from vitkit.inference import Prediction, Predictor
@@ -56,7 +56,7 @@ class Predict:
         if not self.images:
             raise ConfigError("no images to name: vitkit predict MODEL IMAGE …")
         if self.csv:
-            file_to_write(self.csv, "--csv")
+            check_output_file(self.csv, "--csv")
         paths = find_images(self.images)
         predictor = Predictor(self._open(), self.engine, images=len(paths), size=self.size)
         print(f"vitkit: engine {predictor.chosen}", file=sys.stderr)

@@ -14,14 +14,14 @@ def parse_bytes(text: str, option: str) -> float:
     return float(found[1]) * _BYTES[found[2].upper()]
 
 
-def show_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     for name, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
         if count >= size:
             return f"{count / size:,.1f} {name}"
     return f"{count / 2**10:,.1f} KiB" if count else "0"
 
 
-def show_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     for name, size in (("days", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         if seconds >= 2 * size or size == 1 <= seconds:
             return f"{seconds / size:,.1f} {name}"

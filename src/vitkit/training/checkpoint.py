@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from vitkit.atomic import sha256, sweep, write_atomic, write_json
+from vitkit.atomic import remove_stale_temporaries, sha256, write_atomic, write_json
 from vitkit.errors import WorkError
 from vitkit.training import sharded_checkpoint as sharded
 from vitkit.training.distributed import World
@@ -167,7 +167,7 @@ def forget_other_bests(folder: Path, step: int) -> None:
 
 def tidy(folder: Path) -> None:
     """Remove what killed runs left half done: temporary files, and tensors whose manifest was never written."""
-    sweep(folder)
+    remove_stale_temporaries(folder)
     for parts in folder.glob(".step-*.parts"):
         shutil.rmtree(parts, ignore_errors=True)
     for tensors in folder.glob("step-*"):

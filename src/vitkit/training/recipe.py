@@ -100,12 +100,12 @@ class Recipe:
     balanced_sampling: bool = False
     corrupt_limit: float = 0.01
     model: str = ""  # a name; empty: what suits the images
-    config: Mapping[str, Any] = settings.changes_to(ViTConfig)  # changes to the model's own config
+    config: Mapping[str, Any] = settings.partial_of(ViTConfig)  # changes to the model's own config
     init: str = ""  # start from these weights
     head: Literal["zero", "probe"] = "zero"  # their new classifier: zeros, or fitted to their features first
     batch: int = 0  # images per step, over all processes; 0: 16 to 256, by the number of images
     seed: int = 0
-    preprocess: Mapping[str, Any] = settings.changes_to(Preprocess)  # changes to what the data suggests
+    preprocess: Mapping[str, Any] = settings.partial_of(Preprocess)  # changes to what the data suggests
     augment: Augment = field(default_factory=Augment)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
