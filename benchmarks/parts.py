@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitkit.bench.harness import Run, contest
 from vitkit.model import create_model
 from vitkit.runtime.data_parallel import InParts
-from vitkit.runtime.data_parallel_training import Spread
+from vitkit.training.data_parallel import DataParallelBackward
 
 ANSWERS = [("vit_nano_patch4_32", 256), ("vit_tiny_patch16_224", 8), ("vit_tiny_patch16_224", 32),
            ("vit_small_patch16_224", 32), ("vit_base_patch16_224", 8)]  # fmt: skip
@@ -60,12 +60,15 @@ def training(name: str, batch: int) -> dict[str, Run]:
     def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
         return F.cross_entropy(module(images[rows]), labels[rows]), torch.zeros(())
 
-    def step(spread: Spread) -> Tensor:
+    def step(parallel: DataParallelBackward) -> Tensor:
         model.zero_grad(set_to_none=True)
-        return spread.backward(work, slice(0, batch), 1.0)[0]
+        return parallel.backward(work, slice(0, batch), 1.0)[0]
 
     cores = torch.get_num_threads()
-    return {"whole": partial(step, Spread(model, 1)), "in parts": partial(step, Spread(model, cores))}
+    return {
+        "whole": partial(step, DataParallelBackward(model, 1)),
+        "in parts": partial(step, DataParallelBackward(model, cores)),
+    }
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from vitkit.errors import UnknownNameError
 from vitkit.inference.engines import bf16_pays
 from vitkit.model import ViTConfig, create_model
 from vitkit.model.summary import summarize
-from vitkit.runtime.data_parallel_training import Spread, cores_for
+from vitkit.training.data_parallel import DataParallelBackward, data_parallel_cores
 
 PASSES = 3  # forward once, backward twice: gradients of inputs and of weights
 
@@ -63,10 +63,10 @@ def prepare(name: str, job: Job) -> Run:
             return F.cross_entropy(module(images[rows]).float(), labels[rows]), torch.zeros(())
 
     weights = sum(p.numel() for p in model.parameters())
-    spread = Spread(model, cores_for(c, weights) if who == "vitkit" else 1)
+    parallel = DataParallelBackward(model, data_parallel_cores(c, weights) if who == "vitkit" else 1)
 
     def step() -> Tensor:
-        loss, _ = spread.backward(work, slice(0, job.batch), 1.0)
+        loss, _ = parallel.backward(work, slice(0, job.batch), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         return loss

@@ -135,7 +135,7 @@ class Plan:
     def _job(self, config: "ViTConfig") -> "Job":
         from vitkit.plan.job import Job
         from vitkit.plan.parameters import parameters
-        from vitkit.runtime.data_parallel_training import cores_for
+        from vitkit.training.data_parallel import data_parallel_cores
 
         device: Literal["cpu", "cuda"] = "cuda" if self.gpus else "cpu"
         return Job(
@@ -144,7 +144,7 @@ class Plan:
             optimizer=self.optimizer,
             precision=self.precision or ("bf16" if self.gpus else "fp32"),
             device=device,
-            cores=cores_for(config, parameters(config).total, device),
+            cores=data_parallel_cores(config, parameters(config).total, device),
         )  # fmt: skip
 
     def _cluster(self, job: "Job", limit: float) -> "Cluster | None":

@@ -17,9 +17,9 @@ from vitkit.plan.job import Job
 from vitkit.plan.memory import MALLOC
 from vitkit.plan.step_time import Rates, flops, traffic
 from vitkit.runtime.data_parallel import IMAGES_PER_CORE, pool
-from vitkit.runtime.data_parallel_training import Spread
 from vitkit.training import optim as optimizer
 from vitkit.training import recipe
+from vitkit.training.data_parallel import DataParallelBackward
 from vitkit.training.loss import soft_targets, supervised
 
 CALIBRATION_TOKENS = 1600  # 8 images of ViT's 197: enough to leave the caches
@@ -38,7 +38,7 @@ class Step:
         size = (job.share, c.in_channels, *c.image_size)
         self.pixels = torch.randint(0, 256, size, dtype=torch.uint8, generator=draw)
         self.labels = torch.arange(job.share) % c.num_classes
-        self.spread = Spread(self.model, job.cores)
+        self.parallel = DataParallelBackward(self.model, job.cores)
 
     def __call__(self) -> None:
         job = self.job
@@ -52,7 +52,7 @@ class Step:
 
         for start in range(0, job.share, job.at_a_time):
             rows = slice(start, min(start + job.at_a_time, job.share))
-            self.spread.backward(work, rows, (rows.stop - rows.start) / job.share)
+            self.parallel.backward(work, rows, (rows.stop - rows.start) / job.share)
         optimizer.clip(self.optimizers, 1.0)
         for each in self.optimizers:
             each.step()

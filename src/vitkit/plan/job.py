@@ -24,7 +24,7 @@ class Job:
     ema: bool = True
     precision: Literal["fp32", "bf16"] = "fp32"
     device: Device = "cpu"
-    cores: int = 1  # that a step may be spread over, each with gradients of its own (runtime/data_parallel_training.py)
+    cores: int = 1  # that share a step, each with its own gradients (training/data_parallel.py)
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.ranks < 1 or self.micro_batch < 0 or self.cores < 1:

@@ -21,12 +21,12 @@ from vitkit.data.views import View, view
 from vitkit.data.windows import windows_of
 from vitkit.errors import ConfigError, CorruptImageError, DataError, UsageError
 from vitkit.model import ViT, create_model
-from vitkit.runtime.data_parallel_training import cores_for
 from vitkit.training import checkpoint
 from vitkit.training import fsdp as sharding
 from vitkit.training import optim as optimizer
 from vitkit.training.autotune import Choice, as_asked, precisions
 from vitkit.training.budget import Clock
+from vitkit.training.data_parallel import data_parallel_cores
 from vitkit.training.distillation import Teacher, make_teacher
 from vitkit.training.distributed import World
 from vitkit.training.init_from import adapt, fit_head, needs_head
@@ -204,6 +204,7 @@ def prepare(
     plan = sample_plan(recipe, task.train, task.classes, world.size)
     lost = Corrupt(len(task.train), recipe.corrupt_limit)
     weights = class_weights(task.train.labels, task.classes).to(world.device)
+    numbers = sum(p.numel() for p in model.parameters())
     states, is_cut = folder / "checkpoints", recipe.parallel.shard == "full" and world.size > 1
     parts = Parts(
         recipe, folder, world, task,
@@ -212,7 +213,7 @@ def prepare(
         saver=(ShardSaver if is_cut else WholeSaver)(states, world, recipe.keep.last),
         class_weights=weights if recipe.loss.class_weights == "balanced" else None,
         teacher=_teacher(recipe, task, teacher, world),
-        cores=cores_for(model.config, sum(p.numel() for p in model.parameters()), world.device.type, world.size),
+        cores=data_parallel_cores(model.config, numbers, world.device.type, world.size),
     )  # fmt: skip
     saved = _find_saved(states, world) if resume else None
     if saved is None and needs_head(recipe, model):

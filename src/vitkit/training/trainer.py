@@ -23,11 +23,11 @@ from vitkit.data.rng import uniform
 from vitkit.data.sampler import largest_share
 from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluation import Predictions, evaluate_predictions
-from vitkit.runtime.data_parallel_training import Spread, threads
 from vitkit.training import checkpoint, schedule
 from vitkit.training import fsdp as sharding
 from vitkit.training import optim as optimizer
 from vitkit.training.autotune import Choice, tune
+from vitkit.training.data_parallel import DataParallelBackward, torch_threads
 from vitkit.training.distillation import load_teacher
 from vitkit.training.distributed import join
 from vitkit.training.init_from import start_from
@@ -61,7 +61,7 @@ def train(
     world, log = join(recipe.machine.device), None
     resume, held = resume or world.tell(is_ours(folder)), contextlib.ExitStack()
     try:
-        held.enter_context(threads(recipe.machine.threads or torch.get_num_threads()))
+        held.enter_context(torch_threads(recipe.machine.threads or torch.get_num_threads()))
         data = open_dataset(recipe)
         recipe, teacher = load_teacher(choose_model(recipe, data))
         world.first(lambda: check_folder(folder, recipe, data, resume))
@@ -76,7 +76,7 @@ def train(
         with Interrupts() as interrupts:  # until here, leaving at once loses nothing
             run = Run(parts, state, began, interrupts)
             run.tune()
-            with threads(run.threads_beside_steps):
+            with torch_threads(run.threads_beside_steps):
                 run.fit()
             return finish(parts, state, run.began)
     finally:
@@ -95,7 +95,7 @@ class Run:
         self.saved_at = time.monotonic()
         module = Heads(state.model) if parts.teacher else state.model
         self.module = sharding.replicate(module, state.model, parts.world)
-        self.spread = Spread(self.module, parts.cores)
+        self.spread = DataParallelBackward(self.module, parts.cores)
 
     @property
     def threads_beside_steps(self) -> int:
@@ -104,8 +104,9 @@ class Run:
         return 1 if self.parts.cores > 1 and not self.state.choice.compile else torch.get_num_threads()
 
     @cached_property
-    def compiled(self) -> Spread:
-        return Spread(sharding.compiled(self.module, self.state.model), cores=1)  # threads cannot share a compilation
+    def compiled(self) -> DataParallelBackward:
+        """One core: threads cannot share a compiled module."""
+        return DataParallelBackward(sharding.compiled(self.module, self.state.model), cores=1)
 
     def tune(self) -> None:
         """Choose once, on the first start; a resumed run keeps what was chosen."""
@@ -316,7 +317,7 @@ class Run:
 
     def _predict_val(self) -> Predictions:
         task = self.parts.task
-        with threads(max(torch.get_num_threads(), self.parts.cores)):
+        with torch_threads(max(torch.get_num_threads(), self.parts.cores)):
             return predict(self.parts, self.state.model, task.val_images, task.val, self.state.choice.bf16)
 
     def _report(self, window: Window) -> None:

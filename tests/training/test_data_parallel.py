@@ -13,9 +13,9 @@ from tests.inference.conftest import small_model
 from tests.training.small import SMALL, whole_and_resumed
 from vitkit.data.loader import Feed
 from vitkit.model import ViT, create_model
-from vitkit.runtime.data_parallel_training import MOST_GRADIENTS, Spread, cores_for, threads
 from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
+from vitkit.training.data_parallel import MAX_GRADIENT_VALUES, DataParallelBackward, data_parallel_cores, torch_threads
 from vitkit.training.loss import Heads, soft_targets, supervised
 
 CORES = 3
@@ -45,51 +45,51 @@ def gradients(module: nn.Module) -> list[Tensor]:
 
 @pytest.mark.parametrize("changes", [{}, {"position": "rotary"}, {"patch_size": 4, "stem": (8, 8)}], ids=str)
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_same_step_to_rounding(changes: dict, checkpointing: bool) -> None:
+def test_gradients_equal_the_plain_step_up_to_rounding(changes: dict, checkpointing: bool) -> None:
     net = model(**changes)
     net.checkpoint_blocks = checkpointing
-    plain = Spread(net, 1).backward(work, slice(0, 14), 0.7)
+    plain = DataParallelBackward(net, 1).backward(work, slice(0, 14), 0.7)
     expected = gradients(net)
     net.zero_grad()
-    found = Spread(net, CORES).backward(work, slice(0, 14), 0.7)
+    found = DataParallelBackward(net, CORES).backward(work, slice(0, 14), 0.7)
     assert_close(found, plain, rtol=1e-5, atol=1e-6)
     assert_close(gradients(net), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_micro_batches_add_up() -> None:
     net = model()
-    Spread(net, 1).backward(work, slice(0, 14), 1.0)
-    expected, spread = gradients(net), Spread(net, CORES)
+    DataParallelBackward(net, 1).backward(work, slice(0, 14), 1.0)
+    expected, parallel = gradients(net), DataParallelBackward(net, CORES)
     net.zero_grad()
-    for rows in (slice(0, 12), slice(12, 14)):  # the second is too small to be spread
-        spread.backward(work, rows, (rows.stop - rows.start) / 14)
+    for rows in (slice(0, 12), slice(12, 14)):  # the second is too small to be divided
+        parallel.backward(work, rows, (rows.stop - rows.start) / 14)
     assert_close(gradients(net), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_too_small_to_be_spread_has_all_threads() -> None:
+def test_a_batch_too_small_to_divide_runs_on_all_threads() -> None:
     asked = []
 
     def noting(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
         asked.append(torch.get_num_threads())
         return work(module, rows)
 
-    with threads(1):  # as in the loop
-        Spread(model(), CORES).backward(noting, slice(0, 5), 1.0)
+    with torch_threads(1):  # as in the loop
+        DataParallelBackward(model(), CORES).backward(noting, slice(0, 5), 1.0)
         assert torch.get_num_threads() == 1
     assert asked == [CORES]
 
 
-def test_always_the_same_bits() -> None:
+def test_gradients_are_deterministic() -> None:
     net = model()
-    spread, seen = Spread(net, CORES), []
+    parallel, seen = DataParallelBackward(net, CORES), []
     for _ in range(10):
         net.zero_grad()
-        spread.backward(work, slice(0, 14), 1.0)
+        parallel.backward(work, slice(0, 14), 1.0)
         seen.append(gradients(net))
     assert all(torch.equal(a, b) for each in seen[1:] for a, b in zip(seen[0], each, strict=True))
 
 
-def test_each_core_has_images_and_a_thread_of_its_own() -> None:
+def test_each_core_has_its_own_images_and_thread() -> None:
     asked, all_at_once = [], threading.Barrier(CORES)
 
     def noting(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
@@ -97,19 +97,19 @@ def test_each_core_has_images_and_a_thread_of_its_own() -> None:
         asked.append((rows.start, rows.stop, torch.get_num_threads(), threading.current_thread().name))
         return work(module, rows)
 
-    Spread(model(), CORES).backward(noting, slice(0, 14), 1.0)
+    DataParallelBackward(model(), CORES).backward(noting, slice(0, 14), 1.0)
     assert sorted(each[:3] for each in asked) == [(0, 4, 1), (4, 9, 1), (9, 14, 1)]
     assert len({each[3] for each in asked}) == CORES
     assert torch.get_num_threads() == CORES
 
 
-def test_copies_follow_the_weights() -> None:
+def test_copies_share_updated_weights() -> None:
     net = model()
-    spread = Spread(net, CORES)
+    parallel = DataParallelBackward(net, CORES)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     losses = []
     for _ in range(3):
-        loss, _ = spread.backward(work, slice(0, 14), 1.0)
+        loss, _ = parallel.backward(work, slice(0, 14), 1.0)
         with torch.no_grad():
             assert_close(loss, work(net, slice(0, 14))[0], rtol=1e-5, atol=1e-6)
         losses.append(float(loss))
@@ -125,13 +125,13 @@ def test_frozen_parameters_and_unused_ones_stay_without_gradients() -> None:
     def of_the_labels(heads: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
         return heads(IMAGES[rows])[0].square().mean(), torch.zeros(())
 
-    Spread(Heads(net), CORES).backward(of_the_labels, slice(0, 14), 1.0)
+    DataParallelBackward(Heads(net), CORES).backward(of_the_labels, slice(0, 14), 1.0)
     with_gradients = {name for name, p in net.named_parameters() if p.grad is not None}
     assert "head.weight" in with_gradients
     assert not with_gradients & {"patch_embed.proj.weight", "head_dist.weight"}
 
 
-def test_a_failure_in_one_part_leaves_no_part_at_work() -> None:
+def test_backward_waits_for_all_threads_when_one_fails() -> None:
     net, left = model(), []
 
     def failing(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
@@ -141,20 +141,20 @@ def test_a_failure_in_one_part_leaves_no_part_at_work() -> None:
         left.append(rows.start)
         return loss
 
-    spread = Spread(net, CORES)
+    parallel = DataParallelBackward(net, CORES)
     with pytest.raises(RuntimeError, match="can't allocate"):
-        spread.backward(failing, slice(0, 14), 1.0)
+        parallel.backward(failing, slice(0, 14), 1.0)
     assert sorted(left) == [4, 9]
     net.zero_grad()
-    spread.backward(work, slice(0, 14), 1.0)
+    parallel.backward(work, slice(0, 14), 1.0)
     found = gradients(net)
     net.zero_grad()
-    Spread(net, 1).backward(work, slice(0, 14), 1.0)
+    DataParallelBackward(net, 1).backward(work, slice(0, 14), 1.0)
     assert_close(found, gradients(net), rtol=1e-4, atol=1e-6)
 
 
-def test_a_failure_leaves_nothing_of_its_part_in_memory() -> None:
-    """Otherwise a step that ran out of memory would be tried again with less of it."""
+def test_a_failure_releases_the_memory_of_its_tensors() -> None:
+    """A step that ran out of memory is retried, and needs the memory of the failed attempt."""
     held = []
 
     def failing(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
@@ -162,11 +162,11 @@ def test_a_failure_leaves_nothing_of_its_part_in_memory() -> None:
         held.append(weakref.ref(kept))
         raise RuntimeError("can't allocate memory")
 
-    spread = Spread(model(), CORES)
+    parallel = DataParallelBackward(model(), CORES)
     gc.disable()
     try:
         with pytest.raises(RuntimeError, match="can't allocate"):
-            spread.backward(failing, slice(0, 14), 1.0)
+            parallel.backward(failing, slice(0, 14), 1.0)
         assert len(held) == CORES
         assert all(each() is None for each in held)
     finally:
@@ -174,21 +174,21 @@ def test_a_failure_leaves_nothing_of_its_part_in_memory() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"dropout": 0.1}, {"attention_dropout": 0.1}, {"drop_path": 0.1}], ids=str)
-def test_what_draws_random_numbers_is_not_spread(changes: dict) -> None:
-    assert cores_for(model().config, 1000) == CORES
-    assert cores_for(model(**changes).config, 1000) == 1
+def test_models_with_dropout_use_one_core(changes: dict) -> None:
+    assert data_parallel_cores(model().config, 1000) == CORES
+    assert data_parallel_cores(model(**changes).config, 1000) == 1
 
 
-def test_large_models_other_devices_and_several_processes_are_not_spread() -> None:
+def test_large_models_other_devices_and_several_processes_use_one_core() -> None:
     config = model().config
-    assert cores_for(config, MOST_GRADIENTS // CORES) == CORES
-    assert cores_for(config, MOST_GRADIENTS // CORES + 1) == 1
-    assert cores_for(config, 1000, device="cuda") == 1
-    assert cores_for(config, 1000, processes=2) == 1
+    assert data_parallel_cores(config, MAX_GRADIENT_VALUES // CORES) == CORES
+    assert data_parallel_cores(config, MAX_GRADIENT_VALUES // CORES + 1) == 1
+    assert data_parallel_cores(config, 1000, device="cuda") == 1
+    assert data_parallel_cores(config, 1000, processes=2) == 1
 
 
 def recipe(*changes: str) -> Recipe:
-    """Of a run whose steps are spread: nothing in it draws."""
+    """Return a recipe without dropout, so that its steps are data-parallel."""
     short = dataclasses.replace(get_recipe("digits"), config={**SMALL, "drop_path": 0.0})
     given = ["budget.epochs=0.2", "budget.validate_every=0.1", "augment.mixup=0.2", "machine.threads=2", *changes]
     return short.override(given)
@@ -198,7 +198,7 @@ def run(folder: Path, *changes: str, resume: bool = False) -> Result:
     return train(recipe(*changes), folder, resume=resume, quiet=True)
 
 
-def test_one_thread_does_what_lies_between_spread_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_uses_one_thread_between_data_parallel_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, set[int]] = {}
 
     def note(where: object, name: str, thread: str) -> None:
@@ -229,11 +229,13 @@ def test_one_thread_does_what_lies_between_spread_steps(tmp_path: Path, monkeypa
     ],
     ids=str,
 )
-def test_a_spread_run_that_was_interrupted_ends_in_the_same_bits_and_near_one_that_is_not_spread(
+def test_a_resumed_data_parallel_run_gives_the_same_bits_and_is_close_to_a_single_core_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
 ) -> None:
     cores = []
-    monkeypatch.setattr(loop, "Spread", lambda module, n: (cores.append(n), Spread(module, n))[1])
+    monkeypatch.setattr(
+        loop, "DataParallelBackward", lambda module, n: (cores.append(n), DataParallelBackward(module, n))[1]
+    )
     whole, resumed = whole_and_resumed(recipe(*changes), tmp_path)
     assert resumed.weights_sha256 == whole.weights_sha256
     alone = run(tmp_path / "alone", *changes, "machine.threads=1")
@@ -242,9 +244,7 @@ def test_a_spread_run_that_was_interrupted_ends_in_the_same_bits_and_near_one_th
     assert whole.val["nll"] == pytest.approx(alone.val["nll"], rel=rounding)
 
 
-def test_running_out_of_memory_in_a_part_halves_the_micro_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_in_one_thread_halves_the_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = loop.supervised
 
     def hungry(module: nn.Module, images: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
