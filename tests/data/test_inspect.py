@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitkit.cli.inspect import Inspect
 from vitkit.data.dataset import Arrays, Dataset, Split, open_data
-from vitkit.data.inspect import inspect_data, look_at
+from vitkit.data.inspect import inspect_data, probe_image
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.recommend import FOR_DIGITS, FOR_PHOTOGRAPHS, FOR_SMALL_IMAGES, advise
 from vitkit.errors import DataError
@@ -144,7 +144,7 @@ def test_sizes_are_those_of_the_upright_image(format: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     for size in ((96, 64), (2200, 2100)):  # the large JPEG is looked at in half its size
-        look = look_at(encode(Image.new("RGB", size), format, exif=exif), "x")
+        look = probe_image(encode(Image.new("RGB", size), format, exif=exif), "x")
         assert (look.width, look.height) == (size[1], size[0])
 
 

@@ -15,7 +15,7 @@ from vitkit.data.decode import decode
 from vitkit.data.loader import Feed, FromFiles
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.sampler import Plan
-from vitkit.data.transforms import Augment, crop_box, flips
+from vitkit.data.transforms import Augment, draw_crop_boxes, draw_flips
 
 SEEN = Preprocess(size=32)
 
@@ -63,13 +63,13 @@ def test_arrays_of_other_channels_are_cropped_too(channels: int) -> None:
 def test_a_crop_of_a_reduced_photograph_is_nearly_that_of_the_whole_one(files: Split) -> None:
     """And of the same place: the box is drawn for the image as it stands upright."""
     settings = Augment(crop="resized", scale=(0.3, 1.0))
-    picks = Plan(12, 12, seed=1).at(0)
-    rows = FromFiles(files, SEEN, settings).fetch(picks, (32, 32)).permute(0, 2, 3, 1).numpy()
+    keys = Plan(12, 12, seed=1).at(0)
+    rows = FromFiles(files, SEEN, settings).fetch(keys, (32, 32)).permute(0, 2, 3, 1).numpy()
     reduced = 0
-    for i, index in enumerate(picks.index.tolist()):
+    for i, index in enumerate(keys.index.tolist()):
         whole = decode(files.images[index])
-        box = crop_box(picks[i : i + 1], settings, np.array([whole.width]), np.array([whole.height]))[0]
-        exact = SEEN.random_resized(whole, tuple(box), bool(flips(picks)[i]))
+        box = draw_crop_boxes(keys[i : i + 1], settings, np.array([whole.width]), np.array([whole.height]))[0]
+        exact = SEEN.random_resized_crop(whole, tuple(box), bool(draw_flips(keys)[i]))
         difference = np.abs(rows[i].astype(int) - exact)
         assert difference.mean() < 2.0, files.images.name(index)
         reduced += difference.max() > 0
@@ -86,7 +86,7 @@ from vitkit.errors import WorkError
 class Broken:
     threads = 1
 
-    def fetch(self, picks, size):
+    def fetch(self, keys, size):
         if sys.argv[1] == "killed":
             os.kill(os.getpid(), 9)
         raise WorkError("the store is gone")

@@ -5,26 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vitkit.data.mixup import beta, mix
-from vitkit.data.rng import Picks
+from vitkit.data.mixup import beta_quantile, mixup_cutmix
+from vitkit.data.rng import SampleKeys
 from vitkit.data.transforms import Augment
 
 ON = [dict(mixup=0.8), dict(cutmix=1.0), dict(mixup=0.2, cutmix=1.0)]
 
 
 def batch(count: int, classes: int = 7, size: tuple[int, int] = (6, 9), epoch: int = 0):
-    """Images of noise, each of a class of its own kind, and picks in a shuffled order."""
+    """Images of noise, each of a class of its own kind, and keys in a shuffled order."""
     generator = torch.Generator().manual_seed(count)
     images = torch.randn(count, 3, *size, generator=generator)
     targets = torch.nn.functional.one_hot(torch.arange(count) % classes, classes).float()
     index = np.random.default_rng(0).permutation(count)
-    return images, targets, Picks(5, np.full(count, epoch), index, np.zeros(count, dtype=np.int64))
+    return images, targets, SampleKeys(5, np.full(count, epoch), index, np.zeros(count, dtype=np.int64))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.5, 0.8, 1.0, 2.0, 8.0, 100.0])
 def test_beta_is_the_inverse_of_its_distribution_function(alpha):
     uniform = (np.arange(20_000) + 0.5) / 20_000
-    drawn = beta(alpha, uniform)
+    drawn = beta_quantile(alpha, uniform)
     # Beyond 1 - 1e-16 a number is 1: compare what lies between in probability, the rest by value.
     inner = (uniform > 0.05) & (uniform < 0.95)
     np.testing.assert_allclose(stats.beta(alpha, alpha).cdf(drawn)[inner], uniform[inner], atol=2e-5)
@@ -34,16 +34,16 @@ def test_beta_is_the_inverse_of_its_distribution_function(alpha):
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0, 4.0])
 def test_the_share_of_mixup_labels_is_beta_distributed(alpha):
-    images, targets, picks = batch(8000, size=(1, 1))
-    mixed = mix(images, targets, picks, Augment(mixup=alpha))[1]
+    images, targets, keys = batch(8000, size=(1, 1))
+    mixed = mixup_cutmix(images, targets, keys, Augment(mixup=alpha))[1]
     share = mixed[torch.arange(8000), targets.argmax(1)].numpy()[::2].astype(np.float64)
     assert stats.kstest(share.clip(1e-12, 1 - 1e-7), stats.beta(alpha, alpha).cdf).pvalue > 1e-3
 
 
 @given(count=st.integers(1, 33), alpha=st.floats(0.1, 10))
 def test_mixup_takes_from_the_partner_what_the_label_says(count, alpha):
-    images, targets, picks = batch(count)
-    mixed, labels = mix(images, targets, picks, Augment(mixup=alpha))
+    images, targets, keys = batch(count)
+    mixed, labels = mixup_cutmix(images, targets, keys, Augment(mixup=alpha))
     for i in range(count - count % 2):
         partner = i ^ 1
         share = labels[i, targets[i].argmax()]
@@ -56,8 +56,8 @@ def test_mixup_takes_from_the_partner_what_the_label_says(count, alpha):
 
 @given(count=st.integers(1, 33), alpha=st.floats(0.1, 10), size=st.tuples(st.integers(1, 12), st.integers(1, 12)))
 def test_cutmix_pastes_a_rectangle_of_exactly_the_label_s_share(count, alpha, size):
-    images, targets, picks = batch(count, size=size)
-    mixed, labels = mix(images, targets, picks, Augment(cutmix=alpha))
+    images, targets, keys = batch(count, size=size)
+    mixed, labels = mixup_cutmix(images, targets, keys, Augment(cutmix=alpha))
     for i in range(count - count % 2):
         pasted = (mixed[i] != images[i]).all(0)
         assert mixed[i].equal(torch.where(pasted, images[i ^ 1], images[i]))
@@ -74,8 +74,8 @@ def test_cutmix_pastes_a_rectangle_of_exactly_the_label_s_share(count, alpha, si
 
 def test_cutmix_rectangles_are_of_the_paper_s_sizes_and_anywhere():
     """A side of √(1-λ), λ uniform here, about a centre anywhere, cut off at the border."""
-    images, targets, picks = batch(4000, size=(32, 32))
-    pasted = (mix(images, targets, picks, Augment(cutmix=1.0))[0] != images).all(1)[::2].float()
+    images, targets, keys = batch(4000, size=(32, 32))
+    pasted = (mixup_cutmix(images, targets, keys, Augment(cutmix=1.0))[0] != images).all(1)[::2].float()
     rng = np.random.default_rng(0)
     side, centre = np.sqrt(rng.random(100_000)), rng.random(100_000)
     for axis in (1, 2):
@@ -88,8 +88,8 @@ def test_cutmix_rectangles_are_of_the_paper_s_sizes_and_anywhere():
 
 
 def test_where_both_are_on_half_of_the_pairs_get_each():
-    images, targets, picks = batch(2000)
-    mixed = mix(images, targets, picks, Augment(mixup=1.0, cutmix=1.0))[0]
+    images, targets, keys = batch(2000)
+    mixed = mixup_cutmix(images, targets, keys, Augment(mixup=1.0, cutmix=1.0))[0]
     whole = (mixed == images) | (mixed == images.view(-1, 2, *images.shape[1:]).flip(1).flatten(0, 1))
     cut = whole.flatten(1).all(1)
     assert cut[::2].equal(cut[1::2])
@@ -101,43 +101,46 @@ def test_where_both_are_on_half_of_the_pairs_get_each():
 @pytest.mark.parametrize("on", ON, ids=str)
 @given(half=st.integers(0, 12), count=st.integers(24, 26))
 def test_an_even_slice_of_a_batch_mixes_by_itself(on, half, count):
-    images, targets, picks = batch(count)
-    whole = mix(images, targets, picks, Augment(**on))
+    images, targets, keys = batch(count)
+    whole = mixup_cutmix(images, targets, keys, Augment(**on))
     cut = 2 * half
-    parts = [mix(images[rows], targets[rows], picks[rows], Augment(**on)) for rows in (slice(cut), slice(cut, None))]
+    halves = (slice(cut), slice(cut, None))
+    parts = [mixup_cutmix(images[rows], targets[rows], keys[rows], Augment(**on)) for rows in halves]
+        mixup_cutmix(images[rows], targets[rows], keys[rows], Augment(**on)) for rows in (slice(cut), slice(cut, None))
+    ]
     for mixed, first, second in zip(whole, *parts, strict=True):
         assert mixed.equal(torch.cat([first, second]))
 
 
 @pytest.mark.parametrize("on", ON, ids=str)
 def test_the_first_of_a_pair_draws_for_both(on):
-    images, targets, picks = batch(16)
-    labels = mix(images, targets, picks, Augment(**on))[1]
+    images, targets, keys = batch(16)
+    labels = mixup_cutmix(images, targets, keys, Augment(**on))[1]
     for first, alike in ((0, False), (1, True)):
-        index = picks.index.copy()
+        index = keys.index.copy()
         index[first::2] += 100
-        other = mix(images, targets, Picks(picks.seed, picks.epoch, index, picks.copy), Augment(**on))[1]
+        other = mixup_cutmix(images, targets, SampleKeys(keys.seed, keys.epoch, index, keys.repeat), Augment(**on))[1]
         assert other.equal(labels) == alike
 
 
 @pytest.mark.parametrize("on", ON, ids=str)
 def test_another_epoch_mixes_otherwise_and_the_same_one_alike(on):
-    images, targets, picks = batch(16)
-    later = Picks(picks.seed, picks.epoch + 1, picks.index, picks.copy)
-    labels = mix(images, targets, picks, Augment(**on))[1]
+    images, targets, keys = batch(16)
+    later = SampleKeys(keys.seed, keys.epoch + 1, keys.index, keys.repeat)
+    labels = mixup_cutmix(images, targets, keys, Augment(**on))[1]
     torch.manual_seed(1)
     np.random.seed(1)
-    assert labels.equal(mix(images, targets, picks, Augment(**on))[1])
-    assert not labels.equal(mix(images, targets, later, Augment(**on))[1])
+    assert labels.equal(mixup_cutmix(images, targets, keys, Augment(**on))[1])
+    assert not labels.equal(mixup_cutmix(images, targets, later, Augment(**on))[1])
 
 
 @pytest.mark.parametrize("on", ON, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_types_stay_soft_labels_keep_their_sum_and_the_sources_are_left_alone(on, dtype):
-    images, targets, picks = batch(17)
+    images, targets, keys = batch(17)
     images, targets = images.to(dtype), (0.9 * targets + 0.1 / 7)
     before = images.clone(), targets.clone()
-    mixed, labels = mix(images, targets, picks, Augment(**on))
+    mixed, labels = mixup_cutmix(images, targets, keys, Augment(**on))
     assert mixed.dtype == dtype
     assert labels.dtype == torch.float32
     torch.testing.assert_close(labels.sum(1), torch.ones(17))
@@ -146,7 +149,7 @@ def test_types_stay_soft_labels_keep_their_sum_and_the_sources_are_left_alone(on
 
 
 def test_off_means_untouched():
-    images, targets, picks = batch(4)
-    mixed, labels = mix(images, targets, picks, Augment())
+    images, targets, keys = batch(4)
+    mixed, labels = mixup_cutmix(images, targets, keys, Augment())
     assert mixed is images
     assert labels is targets

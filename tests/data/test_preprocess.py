@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitkit.data.preprocess import Preprocess, channel_moments
+from vitkit.data.preprocess import Preprocess, channel_mean_std
 from vitkit.errors import ConfigError, CorruptImageError, UnknownNameError
 
 FITS = ["crop", "squash", "pad"]
@@ -98,7 +98,7 @@ def test_every_image_comes_out_at_the_size(
     tensor = preprocess(noise(width, height))
     assert tensor.shape == (3, *size)
     assert tensor.dtype == torch.uint8
-    left, top, right, bottom = preprocess.box((height, width))
+    left, top, right, bottom = preprocess.crop_box((height, width))
     slack = 1e-6
     if fit != "pad":
         assert -slack <= left < right <= width + slack
@@ -112,7 +112,7 @@ def test_every_image_comes_out_at_the_size(
 def test_the_box_is_what_the_model_sees(width: int, height: int, fit: str, fraction: float) -> None:
     """A ramp's values are its own coordinates: what comes out at the borders says where they lie in the original."""
     preprocess = Preprocess(size=48, fit=fit, crop_fraction=fraction, interpolation="bilinear")  # type: ignore[arg-type]
-    left, top, right, bottom = preprocess.box((height, width))
+    left, top, right, bottom = preprocess.crop_box((height, width))
     y, x = np.mgrid[0:height, 0:width]
     ramp = np.stack([x, y, 0 * x], -1).astype(np.uint8)
     seen = preprocess(ramp).float()
@@ -157,11 +157,11 @@ def test_batch_and_normalize_do_what_one_image_does() -> None:
 def test_random_resized_cuts_flips_and_resizes() -> None:
     pixels = noise(40, 20)
     image, preprocess = Image.fromarray(pixels), Preprocess(size=10)
-    assert np.array_equal(preprocess.random_resized(image, (0.25, 0.5, 0.5, 1.0)), pixels[10:20, 10:20])
+    assert np.array_equal(preprocess.random_resized_crop(image, (0.25, 0.5, 0.5, 1.0)), pixels[10:20, 10:20])
     whole = (0.0, 0.0, 1.0, 1.0)
-    straight, flipped = (preprocess.random_resized(image, whole, flip) for flip in (False, True))
+    straight, flipped = (preprocess.random_resized_crop(image, whole, flip) for flip in (False, True))
     assert np.array_equal(straight[:, ::-1], flipped)
-    assert preprocess.random_resized(image.convert("L"), whole).shape == (10, 10, 1)
+    assert preprocess.random_resized_crop(image.convert("L"), whole).shape == (10, 10, 1)
 
 
 def test_encoded_bytes_and_arrays_are_one_path() -> None:
@@ -177,7 +177,7 @@ def test_the_name_of_a_bad_image_is_in_the_error() -> None:
 
 def test_channel_moments_are_exact() -> None:
     pixels = np.stack([noise(16, 16) for _ in range(4)])
-    mean, std = channel_moments(pixels)
+    mean, std = channel_mean_std(pixels)
     assert mean == pytest.approx((pixels / 255).mean((0, 1, 2)).tolist(), abs=1e-12)
     assert std == pytest.approx((pixels / 255).std((0, 1, 2)).tolist(), abs=1e-12)
-    assert len(channel_moments(pixels[..., 0])[0]) == 1
+    assert len(channel_mean_std(pixels[..., 0])[0]) == 1

@@ -11,7 +11,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from scipy.stats import binomtest, chisquare
 
 from vitkit.data.randaugment import OPERATIONS, STRENGTHS, randaugment, trivial_augment
-from vitkit.data.rng import Picks
+from vitkit.data.rng import SampleKeys
 
 
 def affine(*matrix: float) -> Callable[[Image.Image], Image.Image]:
@@ -141,10 +141,10 @@ def outcomes(reach: dict[str, float], strengths: list[float], image: torch.Tenso
     return table
 
 
-def one_image_many_times(count: int) -> tuple[torch.Tensor, Picks]:
+def one_image_many_times(count: int) -> tuple[torch.Tensor, SampleKeys]:
     image = pictures(3)[0]
-    picks = Picks(11, np.full(count, 2), np.arange(count), np.zeros(count, dtype=np.int64))
-    return image.expand(count, -1, -1, -1), picks
+    keys = SampleKeys(11, np.full(count, 2), np.arange(count), np.zeros(count, dtype=np.int64))
+    return image.expand(count, -1, -1, -1), keys
 
 
 ENHANCED = ("color", "contrast", "brightness", "sharpness")
@@ -155,10 +155,10 @@ TRIVIAL |= dict(posterize=6, solarize=1) | dict.fromkeys(ENHANCED, 0.99)
 
 
 def test_randaugment_draws_all_operations_and_both_directions_equally_often():
-    images, picks = one_image_many_times(2800)
+    images, keys = one_image_many_times(2800)
     table = outcomes(RANDAUGMENT, [9 / STRENGTHS], images[0])
     assert all(len(names) == 1 for names in table.values())
-    seen = [next(iter(table[done.numpy().tobytes()])) for done in randaugment(images, picks, 1, 9.0)]
+    seen = [next(iter(table[done.numpy().tobytes()])) for done in randaugment(images, keys, 1, 9.0)]
     names = [name.split()[0] for name in seen]
     assert chisquare([names.count(name) for name in OPERATIONS]).pvalue > 1e-3
     signed = [name for name in seen if name.split()[0] in SIGNED]
@@ -166,9 +166,9 @@ def test_randaugment_draws_all_operations_and_both_directions_equally_often():
 
 
 def test_randaugment_s_operations_follow_each_other_and_are_drawn_apart():
-    images, picks = one_image_many_times(300)
-    assert randaugment(images, picks, 0, 9.0).equal(images)
-    once, twice = (randaugment(images, picks, ops, 9.0) for ops in (1, 2))
+    images, keys = one_image_many_times(300)
+    assert randaugment(images, keys, 0, 9.0).equal(images)
+    once, twice = (randaugment(images, keys, ops, 9.0) for ops in (1, 2))
     first, names = outcomes(RANDAUGMENT, [9 / STRENGTHS], images[0]), []
     second = {done: outcomes(RANDAUGMENT, [9 / STRENGTHS], image) for done, image in by_bytes(once).items()}
     for before, after in zip(once, twice, strict=True):
@@ -185,9 +185,9 @@ def by_bytes(images: torch.Tensor) -> dict[bytes, torch.Tensor]:
 
 
 def test_trivial_augment_draws_from_all_operations_at_all_strengths():
-    images, picks = one_image_many_times(6000)
+    images, keys = one_image_many_times(6000)
     table = outcomes(TRIVIAL, [i / STRENGTHS for i in range(STRENGTHS + 1)], images[0])
-    seen = [done.numpy().tobytes() for done in trivial_augment(images, picks)]
+    seen = [done.numpy().tobytes() for done in trivial_augment(images, keys)]
     assert set(seen) <= set(table)
     assert len(set(seen)) > 0.95 * len(table)
     # Ten of the fourteen have directions and strengths of their own, besides none at all.
@@ -215,7 +215,7 @@ def test_every_operation_grows_with_its_amount(name):
 @given(cut=st.integers(0, 30), channels=st.sampled_from([1, 3, 4]))
 def test_an_image_does_not_depend_on_the_others(policy, cut, channels):
     images = pictures(30, channels)
-    picks = Picks(1, np.full(30, 4), np.arange(30), np.zeros(30, dtype=np.int64))
-    whole = policy(images, picks)
-    parts = [policy(images[rows], picks[rows]) for rows in (slice(cut), slice(cut, None)) if len(picks[rows])]
+    keys = SampleKeys(1, np.full(30, 4), np.arange(30), np.zeros(30, dtype=np.int64))
+    whole = policy(images, keys)
+    parts = [policy(images[rows], keys[rows]) for rows in (slice(cut), slice(cut, None)) if len(keys[rows])]
     assert whole.equal(torch.cat(parts))

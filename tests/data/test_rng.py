@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, pearsonr
 
-from vitkit.data.rng import Picks, permutation, uniform
+from vitkit.data.rng import SampleKeys, permutation, uniform
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 
 
-def picks_of(count: int, seed: int = 0, epoch: int = 0, copy: int = 0) -> Picks:
-    return Picks(seed, np.full(count, epoch), np.arange(count), np.full(count, copy))
+def keys_of(count: int, seed: int = 0, epoch: int = 0, repeat: int = 0) -> SampleKeys:
+    return SampleKeys(seed, np.full(count, epoch), np.arange(count), np.full(count, repeat))
 
 
 def test_the_numbers_are_the_same_on_every_machine_and_in_every_version():
@@ -31,35 +31,35 @@ def test_draws_are_a_function_of_their_keys_and_lie_below_one(seed, epoch):
 @pytest.mark.parametrize("seed", [0, 1, 2**62])
 def test_draws_are_uniform(seed):
     assert kstest(uniform("crop", seed, 0, np.arange(20_000)), "uniform").pvalue > 1e-3
-    assert kstest(picks_of(100, seed).uniform("crop", 200).ravel(), "uniform").pvalue > 1e-3
+    assert kstest(keys_of(100, seed).uniform("crop", 200).ravel(), "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("other", [dict(seed=1), dict(epoch=1), dict(copy=1), dict(purpose="flip")], ids=str)
+@pytest.mark.parametrize("other", [dict(seed=1), dict(epoch=1), dict(repeat=1), dict(purpose="flip")], ids=str)
 def test_who_asks_for_what_and_when_draws_independently(other):
     purpose = other.pop("purpose", "crop")
     for count in (None, 1):
-        one = picks_of(20_000).uniform("crop", count).ravel()
-        two = picks_of(20_000, **other).uniform(purpose, count).ravel()
+        one = keys_of(20_000).uniform("crop", count).ravel()
+        two = keys_of(20_000, **other).uniform(purpose, count).ravel()
         assert pearsonr(one, two).pvalue > 1e-3
         assert kstest((one + two) % 1, "uniform").pvalue > 1e-3
 
 
 def test_neighbours_and_the_numbers_of_one_sample_are_independent():
-    draws = picks_of(20_000).uniform("crop", 2)
+    draws = keys_of(20_000).uniform("crop", 2)
     assert pearsonr(*draws.T).pvalue > 1e-3
     assert pearsonr(draws[1:, 0], draws[:-1, 0]).pvalue > 1e-3
 
 
 @given(start=st.integers(0, 20), stop=st.integers(0, 20), step=st.integers(1, 3), count=st.none() | st.integers(1, 5))
 def test_a_slice_of_the_picks_draws_what_the_whole_does(start, stop, step, count):
-    picks, rows = picks_of(20, seed=3, epoch=2), slice(start, stop, step)
-    assert (picks[rows].uniform("crop", count) == picks.uniform("crop", count)[rows]).all()
-    assert (picks[np.arange(20)[rows]].uniform("crop", count) == picks.uniform("crop", count)[rows]).all()
-    assert len(picks[rows]) == len(range(20)[rows])
+    keys, rows = keys_of(20, seed=3, epoch=2), slice(start, stop, step)
+    assert (keys[rows].uniform("crop", count) == keys.uniform("crop", count)[rows]).all()
+    assert (keys[np.arange(20)[rows]].uniform("crop", count) == keys.uniform("crop", count)[rows]).all()
+    assert len(keys[rows]) == len(range(20)[rows])
 
 
 def test_more_numbers_begin_with_the_fewer():
-    assert (picks_of(5).uniform("crop", 7)[:, :3] == picks_of(5).uniform("crop", 3)).all()
+    assert (keys_of(5).uniform("crop", 7)[:, :3] == keys_of(5).uniform("crop", 3)).all()
 
 
 @given(seed=SEEDS, epoch=st.integers(0, 1000), count=st.integers(1, 300))

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from vitkit.data.rng import Picks
+from vitkit.data.rng import SampleKeys
 from vitkit.data.sampler import Plan
 from vitkit.errors import ConfigError
 
 COUNTS, SHARES, RANKS = st.integers(1, 200), st.integers(1, 40), st.integers(1, 5)
-FIELDS = ("epoch", "index", "copy")
+FIELDS = ("epoch", "index", "repeat")
 
 
 def stream(plan: Plan, steps: int, ranks: int = 1) -> dict[str, np.ndarray]:
@@ -24,7 +24,7 @@ def test_every_sample_comes_exactly_once_per_epoch_and_every_batch_is_full(count
     seen = stream(plan, plan.steps(3), ranks)
     assert len(seen["index"]) == plan.steps(3) * plan.batch
     assert (np.diff(seen["epoch"]) >= 0).all()
-    assert (seen["copy"] == 0).all()
+    assert (seen["repeat"] == 0).all()
     for epoch in range(3):
         assert sorted(seen["index"][seen["epoch"] == epoch]) == list(range(count))
 
@@ -84,26 +84,26 @@ def test_steps_are_the_fewest_that_do(count, batch, epochs):
 
 @given(count=st.integers(2, 200), repeats=st.integers(2, 5), seed=st.integers(0, 100))
 def test_repeats_show_fewer_samples_with_other_draws_each_time(count, repeats, seed):
-    picks = Plan(count, batch=count, seed=seed, repeats=repeats).at(0)
-    times = np.bincount(picks.index)
+    keys = Plan(count, batch=count, seed=seed, repeats=repeats).at(0)
+    times = np.bincount(keys.index)
     assert times.max() <= repeats
     assert (times > 0).sum() <= 2 * -(-count // (2 * repeats))
-    for index in np.unique(picks.index):
-        assert sorted(picks.copy[picks.index == index]) == list(range(times[index]))
-    assert len(np.unique(picks.uniform("crop"))) == count
+    for index in np.unique(keys.index):
+        assert sorted(keys.repeat[keys.index == index]) == list(range(times[index]))
+    assert len(np.unique(keys.uniform("crop"))) == count
 
 
 @given(count=st.integers(2, 200), batch=st.integers(1, 20), repeats=st.integers(1, 5), step=st.integers(0, 20))
 def test_neighbours_in_an_epoch_are_never_two_views_of_one_sample(count, batch, repeats, step):
     """They are mixed with each other, which would do nothing."""
-    picks = Plan(count, 2 * batch, repeats=repeats).at(step)
-    same_epoch = picks.epoch[1:] == picks.epoch[:-1]
-    assert (picks.index[1:] != picks.index[:-1])[same_epoch].all()
+    keys = Plan(count, 2 * batch, repeats=repeats).at(step)
+    same_epoch = keys.epoch[1:] == keys.epoch[:-1]
+    assert (keys.index[1:] != keys.index[:-1])[same_epoch].all()
 
 
 def test_views_of_a_sample_are_in_one_batch():
-    picks = Plan(960, batch=96, repeats=3).at(4)
-    assert (np.unique(picks.index, return_counts=True)[1] == 3).all()
+    keys = Plan(960, batch=96, repeats=3).at(4)
+    assert (np.unique(keys.index, return_counts=True)[1] == 3).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
@@ -119,8 +119,8 @@ def test_weights_say_how_often_a_sample_comes(dtype):
 
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_sample_that_comes_twice_in_a_weighted_epoch_draws_anew(repeats):
-    picks: Picks = Plan(300, batch=300, weights=np.ones(300), repeats=repeats).at(0)
-    assert len(np.unique(picks.index)) < 270 / repeats  # with replacement
-    assert len(np.unique(picks.uniform("crop"))) == 300
-    for index in np.unique(picks.index):
-        assert picks.copy[picks.index == index].tolist() == list(range((picks.index == index).sum()))
+    keys: SampleKeys = Plan(300, batch=300, weights=np.ones(300), repeats=repeats).at(0)
+    assert len(np.unique(keys.index)) < 270 / repeats  # with replacement
+    assert len(np.unique(keys.uniform("crop"))) == 300
+    for index in np.unique(keys.index):
+        assert keys.repeat[keys.index == index].tolist() == list(range((keys.index == index).sum()))

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.stats import binomtest, chisquare, kstest
 
-from vitkit.data.rng import Picks
-from vitkit.data.transforms import Augment, augment, crop_box, flips
+from vitkit.data.rng import SampleKeys
+from vitkit.data.transforms import Augment, augment, draw_crop_boxes, draw_flips
 from vitkit.errors import ConfigError
 
 STILL = Augment(crop="none", flip=False)
 
 
-def picks_of(count: int, epoch: int = 0, seed: int = 3) -> Picks:
-    return Picks(seed, np.full(count, epoch), np.arange(count), np.zeros(count, dtype=np.int64))
+def keys_of(count: int, epoch: int = 0, seed: int = 3) -> SampleKeys:
+    return SampleKeys(seed, np.full(count, epoch), np.arange(count), np.zeros(count, dtype=np.int64))
 
 
 def noise(count: int, channels: int = 3, height: int = 12, width: int = 16) -> torch.Tensor:
@@ -34,7 +34,7 @@ def only(**settings) -> Augment:
 def test_pad_crops_are_windows_of_the_padded_image_each_equally_likely():
     image = noise(1, height=8, width=16)[0]
     images = image.expand(3000, -1, -1, -1)
-    crops = augment(images, picks_of(3000), only(crop="pad", padding=0.125))
+    crops = augment(images, keys_of(3000), only(crop="pad", padding=0.125))
     padded = torch.nn.functional.pad(image, (2, 2, 1, 1))
     windows = {
         padded[:, y : y + 8, x : x + 16].numpy().tobytes(): (y, x) for y in range(3) for x in range(5)
@@ -46,7 +46,7 @@ def test_pad_crops_are_windows_of_the_padded_image_each_equally_likely():
 
 def test_every_image_is_cropped_from_itself():
     images = noise(40)
-    crops = augment(images, picks_of(40), only(crop="pad", padding=0.25))
+    crops = augment(images, keys_of(40), only(crop="pad", padding=0.25))
     for image, crop in zip(images, crops, strict=True):
         inside = torch.isin(crop, image) | (crop == 0)
         assert inside.all()
@@ -56,8 +56,8 @@ def test_every_image_is_cropped_from_itself():
 
 def test_half_of_the_images_are_mirrored_and_flips_says_which():
     images = noise(1000)
-    which = torch.from_numpy(flips(picks_of(1000)))
-    done = augment(images, picks_of(1000), only(flip=True))
+    which = torch.from_numpy(draw_flips(keys_of(1000)))
+    done = augment(images, keys_of(1000), only(flip=True))
     assert done[which].equal(images[which].flip(3))
     assert done[~which].equal(images[~which])
     assert binomtest(int(which.sum()), 1000).pvalue > 1e-3
@@ -71,7 +71,7 @@ SIZES = st.integers(1, 5000)
 @given(scale=SCALES, ratio=RATIOS, width=SIZES, height=SIZES, epoch=st.integers(0, 1000))
 def test_crop_boxes_lie_inside_with_area_and_ratio_as_asked_for(scale, ratio, width, height, epoch):
     widths, heights = np.full(50, width), np.full(50, height)
-    boxes = crop_box(picks_of(50, epoch), Augment(scale=scale, ratio=ratio), widths, heights)
+    boxes = draw_crop_boxes(keys_of(50, epoch), Augment(scale=scale, ratio=ratio), widths, heights)
     assert boxes.shape == (50, 4)
     left, top, right, bottom = boxes.T
     assert (boxes >= 0).all()
@@ -88,7 +88,7 @@ def test_crop_boxes_lie_inside_with_area_and_ratio_as_asked_for(scale, ratio, wi
 def test_crop_boxes_are_uniform_in_area_and_place_and_log_uniform_in_ratio():
     side = np.full(5000, 100)
     settings = Augment(scale=(0.1, 0.5), ratio=(0.5, 2.0))  # every ratio fits every area
-    left, top, right, bottom = crop_box(picks_of(5000), settings, side, side).T
+    left, top, right, bottom = draw_crop_boxes(keys_of(5000), settings, side, side).T
     across, down = right - left, bottom - top
     draws = np.stack(
         [(across * down - 0.1) / 0.4, (np.log2(across / down) + 1) / 2, left / (1 - across), top / (1 - down)]
@@ -96,16 +96,16 @@ def test_crop_boxes_are_uniform_in_area_and_place_and_log_uniform_in_ratio():
     for values in draws:
         assert kstest(values, "uniform").pvalue > 1e-3
     assert np.abs(np.corrcoef(draws) - np.eye(4)).max() < 0.06  # four standard errors: they know nothing of each other
-    large = crop_box(picks_of(5000), Augment(scale=(0.5, 1.0)), side, side)
+    large = draw_crop_boxes(keys_of(5000), Augment(scale=(0.5, 1.0)), side, side)
     area = (large[:, 2] - large[:, 0]) * (large[:, 3] - large[:, 1])
     assert kstest(area, "uniform", args=(0.5, 0.5)).pvalue > 1e-3  # also where not every ratio fits
 
 
 def test_resized_crops_are_what_pillow_makes_of_the_same_boxes():
-    images, picks = noise(40), picks_of(40)
+    images, keys = noise(40), keys_of(40)
     settings = only(crop="resized", scale=(0.08, 1.0))
-    boxes = crop_box(picks, settings, np.full(40, 16), np.full(40, 12)) * (16, 12, 16, 12)
-    done = augment(images, picks, settings)
+    boxes = draw_crop_boxes(keys, settings, np.full(40, 16), np.full(40, 12)) * (16, 12, 16, 12)
+    done = augment(images, keys, settings)
     for image, box, crop in zip(images, boxes, done, strict=True):
         picture = Image.fromarray(image.permute(1, 2, 0).numpy())
         expected = np.array(picture.resize((16, 12), Image.Resampling.BILINEAR, box=tuple(box.clip(0, (16, 12) * 2))))
@@ -114,26 +114,26 @@ def test_resized_crops_are_what_pillow_makes_of_the_same_boxes():
 
 def test_the_whole_image_is_a_crop_that_changes_nothing():
     images = noise(5, height=12, width=12)
-    assert augment(images, picks_of(5), only(crop="resized", scale=(1, 1), ratio=(1, 1))).equal(images)
+    assert augment(images, keys_of(5), only(crop="resized", scale=(1, 1), ratio=(1, 1))).equal(images)
 
 
 def test_geometry_done_leaves_crop_and_flip_out_and_nothing_else():
-    images, picks = noise(20), picks_of(20)
+    images, keys = noise(20), keys_of(20)
     for crop in ("pad", "resized"):
-        assert augment(images, picks, Augment(crop=crop), geometry_done=True).equal(images)
+        assert augment(images, keys, Augment(crop=crop), geometry_done=True).equal(images)
         settings = Augment(crop=crop, policy="trivial", jitter=0.3, erase=0.5)
         still = dataclasses.replace(settings, crop="none", flip=False)
-        assert augment(images, picks, settings, geometry_done=True).equal(augment(images, picks, still))
+        assert augment(images, keys, settings, geometry_done=True).equal(augment(images, keys, still))
 
 
 def test_the_order_is_crop_flip_policy_jitter_erase():
-    images, picks = noise(30), picks_of(30)
+    images, keys = noise(30), keys_of(30)
     steps = [dict(crop="pad"), dict(flip=True), dict(policy="randaugment"), dict(jitter=0.5), dict(erase=1.0)]
     one_by_one = images
     for step in steps:
-        one_by_one = augment(one_by_one, picks, only(**step))
+        one_by_one = augment(one_by_one, keys, only(**step))
     together = {name: value for step in steps for name, value in step.items()}
-    assert augment(images, picks, Augment(**together)).equal(one_by_one)
+    assert augment(images, keys, Augment(**together)).equal(one_by_one)
 
 
 # Jitter and erasing
@@ -141,17 +141,17 @@ def test_the_order_is_crop_flip_policy_jitter_erase():
 
 def test_jitter_varies_brightness_contrast_and_saturation_up_to_its_share():
     flat = torch.full((2000, 1, 4, 4), 200, dtype=torch.uint8)  # has neither contrast nor saturation
-    level = augment(flat, picks_of(2000), only(jitter=0.25))[:, 0, 0, 0].numpy() / 200
+    level = augment(flat, keys_of(2000), only(jitter=0.25))[:, 0, 0, 0].numpy() / 200
     assert level.min() >= 0.745
     assert level.max() <= 1.25
     assert kstest(level + np.random.default_rng(0).random(2000) / 200, "uniform", args=(0.75, 0.5)).pvalue > 1e-3
     bars = torch.tensor([100, 140], dtype=torch.uint8).repeat(2000, 1, 4, 4)
-    done = augment(bars, picks_of(2000), only(jitter=0.25)).float()
+    done = augment(bars, keys_of(2000), only(jitter=0.25)).float()
     contrast = (done[..., 1] - done[..., 0]).mean((1, 2)) / done.mean((1, 2, 3)) / (40 / 120)
     assert contrast.min() == pytest.approx(0.75, abs=0.06)
     assert contrast.max() == pytest.approx(1.25, abs=0.06)
     red = torch.tensor([140, 100, 100], dtype=torch.uint8)[:, None, None].expand(2000, 3, 4, 4)
-    done = augment(red, picks_of(2000), only(jitter=0.25)).float()[:, :, 0, 0]
+    done = augment(red, keys_of(2000), only(jitter=0.25)).float()[:, :, 0, 0]
     saturation = (done[:, 0] - done[:, 1]) / done[:, 1]
     assert saturation.min() < 0.33
     assert saturation.max() > 0.48
@@ -160,7 +160,7 @@ def test_jitter_varies_brightness_contrast_and_saturation_up_to_its_share():
 
 def test_an_erased_image_has_one_rectangle_of_noise_and_is_else_untouched():
     black = torch.zeros(1000, 3, 40, 60, dtype=torch.uint8)
-    done = augment(black, picks_of(1000), only(erase=0.4))
+    done = augment(black, keys_of(1000), only(erase=0.4))
     erased = (done > 0).any(1)
     hit = erased.flatten(1).any(1)
     assert binomtest(int(hit.sum()), 1000, 0.4).pvalue > 1e-3
@@ -183,7 +183,7 @@ def test_an_erased_image_has_one_rectangle_of_noise_and_is_else_untouched():
 
 def test_every_image_is_erased_with_a_noise_of_its_own():
     black = torch.zeros(50, 1, 16, 16, dtype=torch.uint8)
-    done = augment(black, picks_of(50), only(erase=1.0))
+    done = augment(black, keys_of(50), only(erase=1.0))
     assert len({image.numpy().tobytes() for image in done}) == 50
 
 
@@ -200,24 +200,24 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 @given(cut=st.integers(1, 23), channels=st.sampled_from([1, 3, 4]), order=st.permutations(range(24)))
 def test_an_image_does_not_depend_on_its_batch(name, cut, channels, order):
-    images, picks, settings = noise(24, channels), picks_of(24), SETTINGS[name]
-    whole = augment(images, picks, settings)
-    parts = [augment(images[rows], picks[rows], settings) for rows in (slice(cut), slice(cut, None))]
+    images, keys, settings = noise(24, channels), keys_of(24), SETTINGS[name]
+    whole = augment(images, keys, settings)
+    parts = [augment(images[rows], keys[rows], settings) for rows in (slice(cut), slice(cut, None))]
     assert whole.equal(torch.cat(parts))
-    assert augment(images[order], picks[np.array(order)], settings).equal(whole[order])
+    assert augment(images[order], keys[np.array(order)], settings).equal(whole[order])
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_draws_follow_seed_epoch_and_copy_and_no_other_source_of_chance(name):
-    images, picks, settings = noise(24), picks_of(24), SETTINGS[name]
-    first = augment(images, picks, settings)
+def test_draws_follow_seed_epoch_and_repeat_and_no_other_source_of_chance(name):
+    images, keys, settings = noise(24), keys_of(24), SETTINGS[name]
+    first = augment(images, keys, settings)
     torch.manual_seed(17)
     np.random.seed(17)
-    assert augment(images, picks, settings).equal(first)
+    assert augment(images, keys, settings).equal(first)
     for other in (
-        picks_of(24, epoch=1),
-        picks_of(24, seed=4),
-        Picks(picks.seed, picks.epoch, picks.index, picks.copy + 1),
+        keys_of(24, epoch=1),
+        keys_of(24, seed=4),
+        SampleKeys(keys.seed, keys.epoch, keys.index, keys.repeat + 1),
     ):
         changed = (augment(images, other, settings) != first).flatten(1).any(1)
         assert changed.sum() > 18
@@ -228,7 +228,7 @@ def test_draws_follow_seed_epoch_and_copy_and_no_other_source_of_chance(name):
 def test_images_come_back_as_new_ones_of_their_shape_and_the_old_ones_stay(name, channels):
     images = noise(30, channels, height=9, width=7)
     before = images.clone()
-    done = augment(images, picks_of(30), SETTINGS[name])
+    done = augment(images, keys_of(30), SETTINGS[name])
     assert images.equal(before)
     assert done.shape == images.shape
     assert done.dtype == torch.uint8
@@ -239,7 +239,7 @@ def test_images_that_are_views_of_other_memory_are_read_rightly():
     stored = noise(24).permute(0, 2, 3, 1).contiguous()
     for settings in SETTINGS.values():
         view = stored.permute(0, 3, 1, 2)
-        assert augment(view, picks_of(24), settings).equal(augment(view.contiguous(), picks_of(24), settings))
+        assert augment(view, keys_of(24), settings).equal(augment(view.contiguous(), keys_of(24), settings))
 
 
 # Settings

@@ -49,7 +49,7 @@ def test_all_layers_heads_and_patches_come_at_once(server: Server, folders: tupl
     np.testing.assert_allclose(found[:, :, 0], summary, atol=1.01 / 510)
     np.testing.assert_allclose(found[:, :, 1:], weights[:, :, prefix:, prefix:], atol=1.01 / 510)
     assert head["size"] == [50, 70]
-    assert head["region"] == pytest.approx(model.info.preprocess.box((50, 70)), abs=1e-3)
+    assert head["region"] == pytest.approx(model.info.preprocess.crop_box((50, 70)), abs=1e-3)
     expected = Predictor(folders[which])(content)
     assert [p["label"] for p in head["predictions"]] == [p.label for p in expected]
 

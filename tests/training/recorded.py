@@ -21,7 +21,7 @@ def watch(folder: Path) -> None:
     def noted(self: Run, batch: Batch) -> tuple[float, float, float]:
         step, found = self.state.clock.step, update(self, batch)
         with path.open("a") as file:
-            file.write(json.dumps({"step": step, "samples": batch.picks.index.tolist(), "loss": found[0]}) + "\n")
+            file.write(json.dumps({"step": step, "samples": batch.keys.index.tolist(), "loss": found[0]}) + "\n")
         return found
 
     Run.update = noted

@@ -111,7 +111,7 @@ def _readable(model: "ViT", paths: list[Path]) -> tuple[list[Path], int]:
     good = []
     for path in paths:
         try:
-            model.info.preprocess.check(path, str(path))
+            model.info.preprocess.check_decodable(path, str(path))
             good.append(path)
         except CorruptImageError as error:
             print(f"vitkit: left out: {error}", file=sys.stderr)

@@ -20,7 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vitkit.errors import CorruptImageError
 
-Encoded = bytes | Path | np.ndarray | Image.Image
+ImageSource = bytes | Path | np.ndarray | Image.Image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -34,7 +34,7 @@ _SIDEWAYS = (5, 6, 7, 8)
 
 
 def decode(
-    encoded: Encoded,
+    encoded: ImageSource,
     *,
     channels: int = 3,
     min_size: tuple[int, int] | None = None,
@@ -69,14 +69,14 @@ def read_header(encoded: bytes | np.ndarray, name: str, max_pixels: int = MAX_PI
         raise CorruptImageError(name, _reason(error)) from error
 
 
-def upright_size(header: Image.Image) -> tuple[int, int]:
+def oriented_size(header: Image.Image) -> tuple[int, int]:
     """(width, height) as decoded, from the header alone."""
     # Pillow states the size of a TIFF as it will be once turned, those of other formats as they are stored.
     turned = header.format != "TIFF" and _orientation(header) in _SIDEWAYS
     return (header.height, header.width) if turned else header.size
 
 
-def _open(encoded: Encoded, min_size: tuple[int, int] | None, max_pixels: int, name: str) -> Image.Image:
+def _open(encoded: ImageSource, min_size: tuple[int, int] | None, max_pixels: int, name: str) -> Image.Image:
     """The image with its pixels decoded and the right way up."""
     if isinstance(encoded, np.ndarray):
         return _from_array(encoded, name)

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from vitkit.data.dataset import Dataset, Encoded, Progress, Split, parallel
-from vitkit.data.decode import decode, read_header, upright_size
+from vitkit.data.decode import decode, oriented_size, read_header
 from vitkit.data.near_duplicates import Group, group, perceptual_hash, thumbnail
 from vitkit.data.recommend import Advice, advise
 from vitkit.errors import CorruptImageError, DataError
@@ -23,7 +23,7 @@ NEAR_SIDE = 32  # pixels: below, different digits are as alike as two copies of 
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageStats:
     """What one look at an image tells."""
 
     width: int
@@ -135,11 +135,11 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
         corrupt=corrupt,
         copies=copies,
         leaked=_leaked(copies, dataset),
-        advice=advise_for(train, looks),
+        advice=recommend_for(train, looks),
     )
 
 
-def advise_for(train_counts: np.ndarray, looks: Sequence[Look]) -> Advice:
+def recommend_for(train_counts: np.ndarray, looks: Sequence[ImageStats]) -> Advice:
     """Advice from the number of training images per class and a look at them, or at some of them."""
     width, height = _sides(looks)
     long = float(np.percentile(np.maximum(width / height, height / width), 95))
@@ -147,23 +147,23 @@ def advise_for(train_counts: np.ndarray, looks: Sequence[Look]) -> Advice:
     return advise(train_counts, float(np.median(np.minimum(width, height))), long, grey)
 
 
-def sample_looks(split: Split, most: int = 64) -> list[Look]:
+def probe_sample(split: Split, most: int = 64) -> list[ImageStats]:
     """A look at some images, evenly spread; those that cannot be read are passed over."""
     looks = []
     for index in range(0, len(split), max(len(split) // most, 1)):
         with contextlib.suppress(CorruptImageError):
-            looks.append(look_at(split.images[index], split.images.name(index)))
+            looks.append(probe_image(split.images[index], split.images.name(index)))
     if not looks:
         raise DataError(f"none of the images that were looked at can be decoded, such as {split.images.name(0)}")
     return looks
 
 
-def _sides(looks: Sequence[Look]) -> tuple[np.ndarray, np.ndarray]:
+def _sides(looks: Sequence[ImageStats]) -> tuple[np.ndarray, np.ndarray]:
     width, height = (np.array([getattr(look, side) for look in looks], dtype=float) for side in ("width", "height"))
     return width, height
 
 
-def look_at(encoded: Encoded, name: str) -> Look:
+def probe_image(encoded: Encoded, name: str) -> ImageStats:
     if isinstance(encoded, np.ndarray):
         height, width = encoded.shape[:2]
         channels = encoded.shape[2] if encoded.ndim == 3 else 1
@@ -176,10 +176,10 @@ def look_at(encoded: Encoded, name: str) -> Look:
         mode, format = header.mode, header.format or "unknown"
         content = hashlib.sha256(encoded).digest()
         image = decode(encoded, name=name, min_size=LARGE)
-        width, height = upright_size(header)  # a large one was decoded in reduced size
+        width, height = oriented_size(header)  # a large one was decoded in reduced size
         pixels = hashlib.sha256(f"{width}×{height} ".encode() + image.tobytes()).digest()
     thumb = thumbnail(image)
-    return Look(width, height, mode, format, content, pixels, perceptual_hash(thumb), thumb)
+    return ImageStats(width, height, mode, format, content, pixels, perceptual_hash(thumb), thumb)
 
 
 def _grey(pixels: np.ndarray) -> Image.Image:
@@ -188,16 +188,16 @@ def _grey(pixels: np.ndarray) -> Image.Image:
 
 def _scan(
     dataset: Dataset, progress: Progress | None, threads: int
-) -> tuple[list[Member], list[Look], list[tuple[str, str, str]]]:
+) -> tuple[list[Member], list[ImageStats], list[tuple[str, str, str]]]:
     members: list[Member] = []
-    looks: list[Look] = []
+    looks: list[ImageStats] = []
     corrupt: list[tuple[str, str, str]] = []
     total, done = sum(map(len, dataset.splits.values())), 0
     for name, split in dataset.splits.items():
 
-        def one(index: int, images: Any = split.images) -> Look | CorruptImageError:
+        def one(index: int, images: Any = split.images) -> ImageStats | CorruptImageError:
             try:
-                return look_at(images[index], images.name(index))
+                return probe_image(images[index], images.name(index))
             except CorruptImageError as error:
                 return error
 
@@ -214,7 +214,7 @@ def _scan(
     return members, looks, corrupt
 
 
-def _copies(members: Sequence[Member], looks: Sequence[Look]) -> list[Copies]:
+def _copies(members: Sequence[Member], looks: Sequence[ImageStats]) -> list[Copies]:
     """Leaks first, then conflicting labels, then the rest; larger groups before smaller ones."""
     hashes = np.array([look.hash for look in looks], dtype=np.uint64)
     thumbs = np.stack([look.thumb for look in looks])

@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vitkit.data.dataset import THREADS, Arrays, Corrupt, Encoded, Progress, Split, read_all
-from vitkit.data.decode import decode, read_header, upright_size
+from vitkit.data.decode import decode, oriented_size, read_header
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import Known, usable
-from vitkit.data.rng import Picks
+from vitkit.data.rng import SampleKeys
 from vitkit.data.sampler import Plan
 from vitkit.data.shards.reader import read_many, underlying
-from vitkit.data.transforms import Augment, augment, crop_box, flips
+from vitkit.data.transforms import Augment, augment, draw_crop_boxes, draw_flips
 from vitkit.errors import CorruptImageError
 
 MEMORY = 4 * 2**30  # bytes of decoded images that may be held
@@ -38,7 +38,7 @@ MEMORY = 4 * 2**30  # bytes of decoded images that may be held
 class Batch:
     images: Tensor  # (B, C, H, W) uint8
     labels: Tensor  # (B,) int64
-    picks: Picks
+    keys: SampleKeys
 
 
 class Store(Protocol):
@@ -49,7 +49,7 @@ class Store(Protocol):
         """How many batches are worth making at once."""
         ...
 
-    def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor: ...
+    def fetch(self, keys: SampleKeys, size: tuple[int, int]) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class InMemory:
     augment: Augment
     threads = 1  # torch's own threads share the work
 
-    def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor:
-        images = augment(self.pixels[torch.from_numpy(picks.index)], picks, self.augment)
+    def fetch(self, keys: SampleKeys, size: tuple[int, int]) -> Tensor:
+        images = augment(self.pixels[torch.from_numpy(keys.index)], keys, self.augment)
         if size == tuple(images.shape[2:]):
             return images
         resized = torch.nn.functional.interpolate(images.float(), size=size, mode="bicubic", antialias=True)
@@ -84,36 +84,36 @@ class FromFiles:
     augment: Augment
     threads = min(os.cpu_count() or 1, THREADS)  # Pillow decodes and resizes with Python's lock released
 
-    def fetch(self, picks: Picks, size: tuple[int, int]) -> Tensor:
+    def fetch(self, keys: SampleKeys, size: tuple[int, int]) -> Tensor:
         preprocess = self.preprocess.replace(size=size)
         cut = self.augment.crop == "resized" and preprocess.channels in (1, 3)  # Pillow knows no others
-        rows = self._cropped(preprocess, picks) if cut else self._whole(preprocess, picks)
+        rows = self._cropped(preprocess, keys) if cut else self._whole(preprocess, keys)
         images = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).contiguous()
-        return augment(images, picks, self.augment, geometry_done=cut)
+        return augment(images, keys, self.augment, geometry_done=cut)
 
-    def _read(self, picks: Picks) -> Iterator[tuple[Encoded, str]]:
+    def _read(self, keys: SampleKeys) -> Iterator[tuple[Encoded, str]]:
         """Each with its name."""
-        for index, encoded in zip(picks.index.tolist(), read_many(self.split.images, picks.index), strict=True):
+        for index, encoded in zip(keys.index.tolist(), read_many(self.split.images, keys.index), strict=True):
             if isinstance(encoded, CorruptImageError):
                 raise Gone(index, encoded)
             yield encoded, self.split.images.name(index)
 
-    def _whole(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
-        return [preprocess.array(encoded, name) for encoded, name in self._read(picks)]
+    def _whole(self, preprocess: Preprocess, keys: SampleKeys) -> list[np.ndarray]:
+        return [preprocess.array(encoded, name) for encoded, name in self._read(keys)]
 
-    def _cropped(self, preprocess: Preprocess, picks: Picks) -> list[np.ndarray]:
+    def _cropped(self, preprocess: Preprocess, keys: SampleKeys) -> list[np.ndarray]:
         """Headers first: the boxes of a batch are drawn in one go, and each image is decoded no larger than its box
         asks for."""
-        contents, names = zip(*self._read(picks), strict=True)
+        contents, names = zip(*self._read(keys), strict=True)
         headers = [read_header(encoded, name) for encoded, name in zip(contents, names, strict=True)]
-        widths, heights = np.array([upright_size(header) for header in headers]).T
-        boxes = crop_box(picks, self.augment, widths, heights).tolist()
-        flipped = flips(picks) if self.augment.flip else np.zeros(len(picks), dtype=bool)
+        widths, heights = np.array([oriented_size(header) for header in headers]).T
+        boxes = draw_crop_boxes(keys, self.augment, widths, heights).tolist()
+        flipped = draw_flips(keys) if self.augment.flip else np.zeros(len(keys), dtype=bool)
         rows = []
         for header, name, (left, top, right, bottom), flip in zip(headers, names, boxes, flipped, strict=True):
             room = int(preprocess.size[0] / (bottom - top)), int(preprocess.size[1] / (right - left))
             image = decode(header, channels=preprocess.channels, min_size=room, name=name)
-            rows.append(preprocess.random_resized(image, (left, top, right, bottom), bool(flip)))
+            rows.append(preprocess.random_resized_crop(image, (left, top, right, bottom), bool(flip)))
         return rows
 
 
@@ -132,7 +132,7 @@ def make_store(
     if fits_memory(split, preprocess) and (settings.crop != "resized" or _as_they_are(split, preprocess) is not None):
         pixels, kept, bad = load(split, preprocess, limit, progress)
         return InMemory(pixels, settings), kept, bad
-    kept, bad = usable(split, preprocess.check, limit, progress, known, trust=True)
+    kept, bad = usable(split, preprocess.check_decodable, limit, progress, known, trust=True)
     return FromFiles(kept, preprocess, settings), kept, bad
 
 
@@ -185,21 +185,21 @@ class Feed:
     lost: Corrupt | None = None
 
     def batch(self, step: int, size: tuple[int, int]) -> Batch:
-        picks = self.plan.at(step, self.part)
+        keys = self.plan.at(step, self.part)
         while True:
             try:
-                return Batch(self.store.fetch(picks, size), torch.from_numpy(self.labels[picks.index]), picks)
+                return Batch(self.store.fetch(keys, size), torch.from_numpy(self.labels[keys.index]), keys)
             except Gone as gone:
                 if self.lost is None:
                     raise
-                picks = self._without(picks, gone, self.lost)
+                keys = self._without(keys, gone, self.lost)
 
-    def _without(self, picks: Picks, gone: Gone, lost: Corrupt) -> Picks:
+    def _without(self, keys: SampleKeys, gone: Gone, lost: Corrupt) -> SampleKeys:
         if gone.name not in lost.found:
             logging.getLogger(__name__).warning("left out from step to step: %s", gone)
         lost.add(gone)
         instead = (gone.index + 1) % self.plan.count
-        return replace(picks, index=np.where(picks.index == gone.index, instead, picks.index))
+        return replace(keys, index=np.where(keys.index == gone.index, instead, keys.index))
 
     def stream(self, start: int, size_at: Callable[[int], tuple[int, int]], workers: int) -> Iterator[Batch]:
         """Batches from a step on, without end, made ahead of their use by threads or by worker processes."""

@@ -11,18 +11,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitkit.data.rng import Picks
+from vitkit.data.rng import SampleKeys
 from vitkit.data.transforms import Augment
 
 
-def mix(
-    images: Float[Tensor, "b c h w"], targets: Float[Tensor, "b k"], picks: Picks, settings: Augment
+def mixup_cutmix(
+    images: Float[Tensor, "b c h w"], targets: Float[Tensor, "b k"], keys: SampleKeys, settings: Augment
 ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b k"]]:
     """Where both are on, half of the pairs get each. An odd last row stays as it is."""
     pairs = len(images) // 2
     if not pairs or not (settings.mixup or settings.cutmix):
         return images, targets
-    kept, share = _kept(picks[0 : 2 * pairs : 2], settings, *images.shape[-2:])
+    kept, share = _kept(keys[0 : 2 * pairs : 2], settings, *images.shape[-2:])
     return _blend(images, torch.from_numpy(kept)[:, None, None]), _blend(
         targets, torch.from_numpy(share)[:, None, None]
     )
@@ -35,23 +35,23 @@ def _blend(rows: Tensor, kept: Tensor) -> Tensor:
     return torch.cat([mixed, rows[len(mixed) :]])
 
 
-def _kept(picks: Picks, settings: Augment, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _kept(keys: SampleKeys, settings: Augment, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """How much of itself an image keeps: at each pixel, (B, H, W) or (B, 1, 1), and in all, (B,)."""
-    level = beta(settings.mixup, picks.uniform("mixup")) if settings.mixup else np.ones(len(picks))
+    level = beta_quantile(settings.mixup, keys.uniform("mixup")) if settings.mixup else np.ones(len(keys))
     if not settings.cutmix:
         return level[:, None, None], level
-    outside = ~_rectangle(picks, beta(settings.cutmix, picks.uniform("cutmix")), height, width)
-    cut = picks.uniform("mix") < 0.5 if settings.mixup else np.ones(len(picks), dtype=bool)
+    outside = ~_rectangle(keys, beta_quantile(settings.cutmix, keys.uniform("cutmix")), height, width)
+    cut = keys.uniform("mix") < 0.5 if settings.mixup else np.ones(len(keys), dtype=bool)
     return np.where(cut[:, None, None], outside, level[:, None, None]), np.where(cut, outside.mean((1, 2)), level)
 
 
-def _rectangle(picks: Picks, level: np.ndarray, height: int, width: int) -> np.ndarray:
+def _rectangle(keys: SampleKeys, level: np.ndarray, height: int, width: int) -> np.ndarray:
     """(B, H, W): a rectangle of the image's shape and 1 - level of its area, anywhere; the border may cut it off.
 
     What the label gets is counted after that, in pixels.
     """
     inside = []
-    for size, centre in zip((height, width), picks.uniform("cutmix centre", 2).T, strict=True):
+    for size, centre in zip((height, width), keys.uniform("cutmix centre", 2).T, strict=True):
         length, place = np.rint(size * np.sqrt(1 - level)), np.floor(size * centre)
         start = place - length // 2
         at = np.arange(size)
@@ -60,7 +60,7 @@ def _rectangle(picks: Picks, level: np.ndarray, height: int, width: int) -> np.n
     return down[:, :, None] & across[:, None, :]
 
 
-def beta(alpha: float, uniform: np.ndarray) -> np.ndarray:
+def beta_quantile(alpha: float, uniform: np.ndarray) -> np.ndarray:
     """Numbers of the distribution Beta(alpha, alpha), from uniform ones: its inverse distribution function.
 
     A sampler by rejection would use an unknown number of draws; this one takes one. The halves mirror each other.

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitkit import config as settings
-from vitkit.data.decode import MAX_PIXELS, Encoded, decode
+from vitkit.data.decode import MAX_PIXELS, ImageSource, decode
 from vitkit.errors import ConfigError, CorruptImageError, UnknownNameError
 
 Box = tuple[float, float, float, float]
@@ -68,18 +68,18 @@ class Preprocess:
     def replace(self, **changes: Any) -> Self:
         return type(self).from_dict({**self.to_dict(), **changes})
 
-    def __call__(self, encoded: Encoded, name: str | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
+    def __call__(self, encoded: ImageSource, name: str | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
         """(C, H, W) uint8."""
         return torch.from_numpy(self.array(encoded, name, max_pixels)).permute(2, 0, 1).contiguous()
 
-    def batch(self, images: Iterable[Encoded]) -> Tensor:
+    def batch(self, images: Iterable[ImageSource]) -> Tensor:
         """(B, C, H, W) uint8."""
         return torch.stack([self(image) for image in images])
 
-    def array(self, encoded: Encoded, name: str | None = None, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    def array(self, encoded: ImageSource, name: str | None = None, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         """(H, W, C) uint8: decode and geometry."""
         if self.channels in (1, 3):
-            return self.geometry(decode(encoded, channels=self.channels, name=name, max_pixels=max_pixels))
+            return self.resize_and_crop(decode(encoded, channels=self.channels, name=name, max_pixels=max_pixels))
         # No image format has such channels: they come as arrays, and each is resized on its own as Pillow would.
         pixels = encoded if isinstance(encoded, np.ndarray) else None
         if pixels is None or pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != self.channels:
@@ -88,7 +88,7 @@ class Preprocess:
         planes = [Image.fromarray(np.ascontiguousarray(pixels[..., c])) for c in range(self.channels)]
         return np.concatenate([self._fit(p, self._fill[c : c + 1]) for c, p in enumerate(planes)], axis=2)
 
-    def check(self, encoded: Encoded, name: str | None = None) -> None:
+    def check_decodable(self, encoded: ImageSource, name: str | None = None) -> None:
         """A `CorruptImageError` where `array` would raise one, at less cost.
 
         A JPEG is decoded at an eighth: every byte of it is read and undone, and few pixels are computed.
@@ -98,11 +98,11 @@ class Preprocess:
         else:
             decode(encoded, channels=self.channels, min_size=(1, 1), name=name)
 
-    def geometry(self, image: Image.Image) -> np.ndarray:
+    def resize_and_crop(self, image: Image.Image) -> np.ndarray:
         """A decoded image, resized and cut to (H, W, C) uint8."""
         return self._fit(image, self._fill)
 
-    def random_resized(self, image: Image.Image, box: Box, flip: bool = False) -> np.ndarray:
+    def random_resized_crop(self, image: Image.Image, box: Box, flip: bool = False) -> np.ndarray:
         """For training: the part `box` (left, top, right, bottom in fractions of the image) resized to (H, W, C) uint8.
 
         The draw of the box and of the flip is the caller's.
@@ -122,12 +122,12 @@ class Preprocess:
         mean, std = self._moments(batch.device)
         return batch.to(torch.float32).mul(std).add(mean).mul(255).round().clamp(0, 255).to(torch.uint8)
 
-    def box(self, original: tuple[int, int]) -> Box:
+    def crop_box(self, original: tuple[int, int]) -> Box:
         """The rectangle (left, top, right, bottom) of an original (height, width) that the model sees, in its pixels.
 
         With fit="pad" it reaches beyond the image.
         """
-        resized = self.resized(original)
+        resized = self.resized_size(original)
         edges = [_offset(r, s) for r, s in zip(resized, self.size, strict=True)]
         (top, bottom), (left, right) = (
             (edge * o / r, (edge + s) * o / r)
@@ -135,7 +135,7 @@ class Preprocess:
         )
         return left, top, right, bottom
 
-    def resized(self, original: tuple[int, int]) -> tuple[int, int]:
+    def resized_size(self, original: tuple[int, int]) -> tuple[int, int]:
         """The (height, width) to which the whole image is resized before the centre is cut out."""
         target = (math.floor(self.size[0] / self.crop_fraction), math.floor(self.size[1] / self.crop_fraction))
         if self.fit == "squash":
@@ -150,9 +150,9 @@ class Preprocess:
         return max(round(original[0] / ratio), 1), max(round(original[1] / ratio), 1)
 
     def _fit(self, image: Image.Image, fill: tuple[int, ...]) -> np.ndarray:
-        height, width = self.resized((image.height, image.width))
+        height, width = self.resized_size((image.height, image.width))
         if height * width > MAX_PIXELS:  # of a very long image only the part that is seen can be held
-            box = self.box((image.height, image.width))
+            box = self.crop_box((image.height, image.width))
             return _array(image.resize(self.size[::-1], INTERPOLATIONS[self.interpolation], box))
         pixels = _array(image.resize((width, height), INTERPOLATIONS[self.interpolation]))
         top, left = _offset(height, self.size[0]), _offset(width, self.size[1])
@@ -173,7 +173,7 @@ class Preprocess:
         return mean, std
 
 
-def channel_moments(pixels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_mean_std(pixels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel, in 0…1, of (N, H, W[, C]) uint8: exact, by counting values."""
     values = pixels[..., None] if pixels.ndim == 3 else pixels
     levels = np.arange(256) / 255

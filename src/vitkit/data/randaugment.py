@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vitkit.data.rng import Picks
+from vitkit.data.rng import SampleKeys
 
 Images = UInt8[Tensor, "b c h w"]
 Amounts = Float[Tensor, "b"]
@@ -21,7 +21,7 @@ Amounts = Float[Tensor, "b"]
 STRENGTHS = 30  # both papers count strength in steps from 0 to here
 
 
-def randaugment(images: Images, picks: Picks, ops: int, magnitude: float) -> Images:
+def randaugment(images: Images, keys: SampleKeys, ops: int, magnitude: float) -> Images:
     """`ops` operations in a row, all of one strength (Cubuk et al. 2020).
 
     Strength grows with magnitude for every operation, and those that have two directions take either: in the paper's
@@ -30,17 +30,17 @@ def randaugment(images: Images, picks: Picks, ops: int, magnitude: float) -> Ima
     height, width = images.shape[-2:]
     share = 150 / 331  # of the image size, as AutoAugment's 150 pixels of 331
     reach = _reach(rotate=30.0, shear=0.3, enhance=0.9, bits=4.0, across=share * width, down=share * height)
-    strength = np.full(len(picks), magnitude / STRENGTHS)
+    strength = np.full(len(keys), magnitude / STRENGTHS)
     for turn in range(ops):
-        images = _apply(images, picks, f"randaugment {turn}", reach, strength)
+        images = _apply(images, keys, f"randaugment {turn}", reach, strength)
     return images
 
 
-def trivial_augment(images: Images, picks: Picks) -> Images:
+def trivial_augment(images: Images, keys: SampleKeys) -> Images:
     """One operation, of a strength drawn from all there are (Müller and Hutter 2021, the wide ranges)."""
     reach = _reach(rotate=135.0, shear=0.99, enhance=0.99, bits=6.0, across=32.0, down=32.0)
-    strength = np.floor(picks.uniform("trivial strength") * (STRENGTHS + 1)) / STRENGTHS
-    return _apply(images, picks, "trivial", reach, strength)
+    strength = np.floor(keys.uniform("trivial strength") * (STRENGTHS + 1)) / STRENGTHS
+    return _apply(images, keys, "trivial", reach, strength)
 
 
 def _reach(rotate: float, shear: float, enhance: float, bits: float, across: float, down: float) -> dict[str, float]:
@@ -60,8 +60,8 @@ def _reach(rotate: float, shear: float, enhance: float, bits: float, across: flo
     )
 
 
-def _apply(images: Images, picks: Picks, turn: str, reach: Mapping[str, float], strength: np.ndarray) -> Images:
-    choice, side = picks.uniform(turn, 2).T
+def _apply(images: Images, keys: SampleKeys, turn: str, reach: Mapping[str, float], strength: np.ndarray) -> Images:
+    choice, side = keys.uniform(turn, 2).T
     kind = (choice * len(OPERATIONS)).astype(np.int64)
     amount = np.where(side < 0.5, -strength, strength)
     order = np.argsort(kind, kind="stable")

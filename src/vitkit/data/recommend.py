@@ -82,9 +82,9 @@ def _weights(counts: np.ndarray) -> list[float] | None:
     present = counts[counts > 0]
     if len(present) < 2 or present.max() / present.min() < SKEWED:
         return None
-    return [round(float(w), 4) for w in balancing_weights(counts)]
+    return [round(float(w), 4) for w in balanced_class_weights(counts)]
 
 
-def balancing_weights(counts: np.ndarray) -> np.ndarray:
+def balanced_class_weights(counts: np.ndarray) -> np.ndarray:
     """By the inverse of the count, 1 on average over the images; absent classes weigh nothing."""
     return np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), 0)

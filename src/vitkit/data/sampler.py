@@ -9,11 +9,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from vitkit.data.rng import Picks, permutation, uniform
+from vitkit.data.rng import SampleKeys, permutation, uniform
 from vitkit.data.windows import Windows
 from vitkit.errors import ConfigError
 
-PAIR = 2  # neighbours in a batch are mixed with each other (`mix.py`): they go to one process
+PAIR = 2  # neighbours in a batch are mixed with each other (`mixup.py`): they go to one process
 
 
 def share(batch: int, part: tuple[int, int]) -> range:
@@ -55,26 +55,26 @@ class Plan:
         """How many steps show `epochs` times as many images as there are samples."""
         return max(1, int(np.ceil(epochs * self.count / self.batch - 1e-9)))
 
-    def at(self, step: int, part: tuple[int, int] = (0, 1)) -> Picks:
+    def at(self, step: int, part: tuple[int, int] = (0, 1)) -> SampleKeys:
         """The batch of a step, or the share of it that falls to rank `part[0]` of `part[1]`."""
         rows = share(self.batch, part)
         position = np.arange(rows.start, rows.stop) + step * self.batch
         epoch, place = position // self.count, position % self.count
-        index, copy = np.empty_like(place), np.empty_like(place)
+        index, repeat = np.empty_like(place), np.empty_like(place)
         for e in np.unique(epoch):
             here = epoch == e
-            index[here], copy[here] = self._epoch(int(e), place[here])
-        return Picks(self.seed, epoch, index, copy)
+            index[here], repeat[here] = self._epoch(int(e), place[here])
+        return SampleKeys(self.seed, epoch, index, repeat)
 
     def _epoch(self, epoch: int, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which samples stand at these places of an epoch, and for the how-manieth time."""
         if self.weights is not None:
-            index, copy = _drawn(self.seed, epoch, self.weights.astype(np.float64).tobytes(), self.repeats)
-            return index[place], copy[place]
-        place, copy = _views(place, self.repeats)
+            index, repeat = _drawn(self.seed, epoch, self.weights.astype(np.float64).tobytes(), self.repeats)
+            return index[place], repeat[place]
+        place, repeat = _views(place, self.repeats)
         if self.windows is not None:
-            return self.windows.at(self.seed, epoch, place), copy
-        return _shuffled(self.seed, epoch, self.count)[place], copy
+            return self.windows.at(self.seed, epoch, place), repeat
+        return _shuffled(self.seed, epoch, self.count)[place], repeat
 
 
 # a batch touches two epochs at most; the next one may be read ahead
@@ -91,9 +91,9 @@ def _drawn(seed: int, epoch: int, weights: bytes, repeats: int) -> tuple[np.ndar
 
 
 def _views(place: np.ndarray, repeats: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which sample stands where, and for the how-manieth time: 0 1 0 1 2 3 2 3 … for two repeats.
+    """Which sample stands where, and which repeat of it: 0 1 0 1 2 3 2 3 … for two repeats.
 
-    Samples take turns two by two, for neighbours in a batch are mixed (`mix.py`): two views of one would stay as is.
+    Samples take turns two by two, for neighbours in a batch are mixed (`mixup.py`): two views of one would stay as is.
     """
     block, within = np.divmod(place, 2 * repeats)
     return 2 * block + within % 2, within // 2

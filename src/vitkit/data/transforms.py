@@ -1,4 +1,4 @@
-"""Random changes to a batch of training images, each drawn from who the sample is (`draws.py`).
+"""Random changes to a batch of training images, each drawn from who the sample is (`rng.py`).
 
 Images stay uint8 on their device. What happens to one does not depend on which others are in the batch.
 """
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from vitkit.config import check_types
 from vitkit.data.randaugment import STRENGTHS, Images, brightness, color, contrast, randaugment, trivial_augment, warp
-from vitkit.data.rng import Picks
+from vitkit.data.rng import SampleKeys
 from vitkit.errors import ConfigError
 
 Range = tuple[float, float]
@@ -61,28 +61,28 @@ _LIMITS: dict[str, Range] = dict(
 )
 
 
-def augment(images: Images, picks: Picks, settings: Augment, geometry_done: bool = False) -> Images:
-    """`geometry_done`: crop and flip happened on decoding, from `crop_box` and `flips`."""
+def augment(images: Images, keys: SampleKeys, settings: Augment, geometry_done: bool = False) -> Images:
+    """`geometry_done`: crop and flip happened on decoding, from `draw_crop_boxes` and `flips`."""
     if not geometry_done:
-        images = _crop(images, picks, settings)
-        images = _flip(images, picks) if settings.flip else images
+        images = _crop(images, keys, settings)
+        images = _flip(images, keys) if settings.flip else images
     if settings.policy == "randaugment":
-        images = randaugment(images, picks, settings.policy_ops, settings.policy_magnitude)
+        images = randaugment(images, keys, settings.policy_ops, settings.policy_magnitude)
     if settings.policy == "trivial":
-        images = trivial_augment(images, picks)
+        images = trivial_augment(images, keys)
     if settings.jitter:
-        images = _jitter(images, picks, settings.jitter)
-    return _erase(images, picks, settings.erase) if settings.erase else images
+        images = _jitter(images, keys, settings.jitter)
+    return _erase(images, keys, settings.erase) if settings.erase else images
 
 
-def flips(picks: Picks) -> np.ndarray:
+def draw_flips(keys: SampleKeys) -> np.ndarray:
     """(B,) bool: which images are mirrored."""
-    return picks.uniform("flip") < 0.5
+    return keys.uniform("flip") < 0.5
 
 
-def crop_box(picks: Picks, settings: Augment, widths: np.ndarray, heights: np.ndarray) -> np.ndarray:
+def draw_crop_boxes(keys: SampleKeys, settings: Augment, widths: np.ndarray, heights: np.ndarray) -> np.ndarray:
     """(B, 4): left, top, right, bottom of the random-resized crop, as shares of the image."""
-    return _box(picks.uniform("crop", 4), settings.scale, settings.ratio, widths / heights)
+    return _box(keys.uniform("crop", 4), settings.scale, settings.ratio, widths / heights)
 
 
 def _box(draws: np.ndarray, scale: Range, ratio: Range, shape: np.ndarray) -> np.ndarray:
@@ -100,13 +100,13 @@ def _box(draws: np.ndarray, scale: Range, ratio: Range, shape: np.ndarray) -> np
     return np.concatenate([start, start + size], axis=1)
 
 
-def _crop(images: Images, picks: Picks, settings: Augment) -> Images:
+def _crop(images: Images, keys: SampleKeys, settings: Augment) -> Images:
     height, width = images.shape[-2:]
     if settings.crop == "pad":
-        return _pad_crop(images, picks, round(settings.padding * height), round(settings.padding * width))
+        return _pad_crop(images, keys, round(settings.padding * height), round(settings.padding * width))
     if settings.crop == "resized":
         size = np.array([width, height], dtype=np.float64)
-        box = crop_box(picks, settings, *size[:, None])
+        box = draw_crop_boxes(keys, settings, *size[:, None])
         (a, e), (c, f) = (box[:, 2:] - box[:, :2]).T, (box[:, :2] * size).T
         zero = np.zeros_like(a)
         matrix = np.stack([a, zero, c, zero, e, f], axis=1)
@@ -114,14 +114,14 @@ def _crop(images: Images, picks: Picks, settings: Augment) -> Images:
     return images
 
 
-def _pad_crop(images: Images, picks: Picks, down: int, across: int) -> Images:
+def _pad_crop(images: Images, keys: SampleKeys, down: int, across: int) -> Images:
     """A black border, then a window of the old size, at any whole offset.
 
     A row of the result is a run of the padded pixels in memory, so that choosing the runs chooses the window.
     """
     batch, channels, height, width = images.shape
     padded = F.pad(images, (across, across, down, down))
-    offset = (picks.uniform("crop", 2) * (2 * down + 1, 2 * across + 1)).astype(np.int64)
+    offset = (keys.uniform("crop", 2) * (2 * down + 1, 2 * across + 1)).astype(np.int64)
     top, left = torch.from_numpy(offset).to(images.device).T[:, :, None]
     first = torch.arange(batch * channels, device=images.device).view(batch, channels) * padded.shape[2] + top
     start = (first[:, :, None] + torch.arange(height, device=images.device)) * padded.shape[3] + left[:, :, None]
@@ -129,25 +129,25 @@ def _pad_crop(images: Images, picks: Picks, down: int, across: int) -> Images:
     return runs.index_select(0, start.flatten()).view_as(images)
 
 
-def _flip(images: Images, picks: Picks) -> Images:
-    rows = np.arange(len(picks)) + len(picks) * flips(picks)
+def _flip(images: Images, keys: SampleKeys) -> Images:
+    rows = np.arange(len(keys)) + len(keys) * draw_flips(keys)
     return torch.cat([images, images.flip(-1)]).index_select(0, torch.from_numpy(rows).to(images.device))
 
 
-def _jitter(images: Images, picks: Picks, most: float) -> Images:
-    draws = most * (2 * picks.uniform("jitter", 3) - 1)
+def _jitter(images: Images, keys: SampleKeys, most: float) -> Images:
+    draws = most * (2 * keys.uniform("jitter", 3) - 1)
     amounts = torch.from_numpy(draws).float().to(images.device).unbind(1)
     for operation, amount in zip((brightness, contrast, color), amounts, strict=True):
         images = operation(images, amount)
     return images
 
 
-def _erase(images: Images, picks: Picks, probability: float) -> Images:
+def _erase(images: Images, keys: SampleKeys, probability: float) -> Images:
     """A rectangle of noise, uniform and new for every pixel and channel: the best of the paper's four fillings."""
-    rows = np.flatnonzero(picks.uniform("erase") < probability)
+    rows = np.flatnonzero(keys.uniform("erase") < probability)
     if not len(rows):
         return images
-    batch, (height, width) = picks[rows], images.shape[-2:]
+    batch, (height, width) = keys[rows], images.shape[-2:]
     shape = np.full(len(rows), width / height)
     box = _box(batch.uniform("erase box", 4), ERASED_AREA, ERASED_RATIO, shape)
     edges = np.rint(box * (width, height, width, height))[:, :, None]
@@ -159,7 +159,7 @@ def _erase(images: Images, picks: Picks, probability: float) -> Images:
     return images.index_copy(0, index, torch.where(erased, noise, images.index_select(0, index)))
 
 
-def _noise(picks: Picks, count: int) -> np.ndarray:
+def _noise(keys: SampleKeys, count: int) -> np.ndarray:
     """(B, count) bytes: six of the 53 bits' worth of every draw, since draws are what costs."""
-    draws = (picks.uniform("erase noise", -(-count // 6)) * 2.0**48).astype("<u8")
-    return draws[:, :, None].view(np.uint8)[:, :, :6].reshape(len(picks), -1)[:, :count]
+    draws = (keys.uniform("erase noise", -(-count // 6)) * 2.0**48).astype("<u8")
+    return draws[:, :, None].view(np.uint8)[:, :, :6].reshape(len(keys), -1)[:, :count]

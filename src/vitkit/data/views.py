@@ -75,5 +75,5 @@ def view(
     if fits_memory(split, preprocess):
         pixels, kept, bad = load(split, preprocess, limit, progress)
         return Held(pixels), kept, bad
-    kept, bad = usable(split, preprocess.check, limit, progress, known)
+    kept, bad = usable(split, preprocess.check_decodable, limit, progress, known)
     return Streamed(kept, preprocess), kept, bad

@@ -64,7 +64,7 @@ def _taken(
             f"{name} has {height}×{width} pixels, less than one patch of {patch[0]}×{patch[1]}: "
             "there is nothing to point at, use a larger image"
         )
-    return name, preprocess.array(pixels), shrink(pixels), (height, width), preprocess.box((height, width))
+    return name, preprocess.array(pixels), shrink(pixels), (height, width), preprocess.crop_box((height, width))
 
 
 def shrink(pixels: np.ndarray) -> np.ndarray:

@@ -121,8 +121,8 @@ def cover(
         if fail_every and draws.random() < 1 / fail_every:
             step, world = step // save_every * save_every, world + 1
             sizes.append(ranks[world % len(ranks)])
-        picks = [plan.at(step, (rank, sizes[-1])) for rank in range(sizes[-1])]
-        seen[step] = np.stack([np.concatenate([getattr(p, key) for p in picks]) for key in ("epoch", "index")])
+        keys = [plan.at(step, (rank, sizes[-1])) for rank in range(sizes[-1])]
+        seen[step] = np.stack([np.concatenate([getattr(p, key) for p in keys]) for key in ("epoch", "index")])
         step, taken = step + 1, taken + 1
     epoch, index = np.concatenate([seen[s] for s in range(total)], axis=1)
     everything = np.arange(plan.count)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vitkit.data.dataset import Dataset
-from vitkit.data.inspect import Look, sample_looks
+from vitkit.data.inspect import ImageStats, probe_sample
 from vitkit.errors import VitkitError
 from vitkit.report.first_batch import FirstBatch, first_batch
 from vitkit.report.html import count, details, facts, heading, section, table, text
@@ -61,7 +61,7 @@ def _mixture(found: FirstBatch, data: Dataset, index: int) -> str:
 
 
 def _facts(subject: Subject, data: Dataset) -> list[tuple[str, str]]:
-    looks = sample_looks(data.splits["train"], LOOKS)
+    looks = probe_sample(data.splits["train"], LOOKS)
     images = {name: f"{len(split):,}" for name, split in data.splits.items()}
     p = subject.preprocess
     return [
@@ -78,7 +78,7 @@ def _facts(subject: Subject, data: Dataset) -> list[tuple[str, str]]:
     ]
 
 
-def _sizes(looks: list[Look]) -> str:
+def _sizes(looks: list[ImageStats]) -> str:
     sides = sorted({(look.width, look.height) for look in looks})
     if len(sides) == 1:
         return "all {}×{} pixels".format(*sides[0])

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from vitkit.data.dataset import Split
 from vitkit.data.loader import FromFiles, InMemory, Store, fits_memory, make_store
-from vitkit.data.mixup import mix
+from vitkit.data.mixup import mixup_cutmix
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.rng import Picks
+from vitkit.data.rng import SampleKeys
 from vitkit.model.config import Pair
 from vitkit.training import Recipe
 from vitkit.training.schedule import image_size
@@ -26,19 +26,19 @@ class FirstBatch:
 
 def first_batch(recipe: Recipe, train: Split, classes: int, preprocess: Preprocess, patch: Pair) -> FirstBatch:
     """Step 0. `train` holds the images that can be read, `preprocess` is the run's."""
-    picks = sample_plan(recipe, train, classes).at(0)
-    pixels = _store(recipe, train, preprocess, picks).fetch(
-        picks, image_size(0.0, recipe.schedule, preprocess.size, patch)
+    keys = sample_plan(recipe, train, classes).at(0)
+    pixels = _store(recipe, train, preprocess, keys).fetch(
+        keys, image_size(0.0, recipe.schedule, preprocess.size, patch)
     )
-    labels = torch.nn.functional.one_hot(torch.from_numpy(train.labels[picks.index]), classes).float()
-    images, shares = mix(preprocess.normalize(pixels), labels, picks, recipe.augment)
+    labels = torch.nn.functional.one_hot(torch.from_numpy(train.labels[keys.index]), classes).float()
+    images, shares = mixup_cutmix(preprocess.normalize(pixels), labels, keys, recipe.augment)
     shown = preprocess.denormalize(images).permute(0, 2, 3, 1).numpy()
-    return FirstBatch(shown, shares.numpy(), picks.index)
+    return FirstBatch(shown, shares.numpy(), keys.index)
 
 
-def _store(recipe: Recipe, train: Split, preprocess: Preprocess, picks: Picks) -> Store:
+def _store(recipe: Recipe, train: Split, preprocess: Preprocess, keys: SampleKeys) -> Store:
     """As training holds the images, with no more of them decoded than the batch needs."""
-    rows = np.unique(picks.index)
+    rows = np.unique(keys.index)
     if fits_memory(train, preprocess):
         store, _, _ = make_store(train.subset(rows), preprocess, recipe.augment, limit=0.0)
         if isinstance(store, InMemory):

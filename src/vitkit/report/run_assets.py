@@ -61,7 +61,7 @@ def _readable(subject: Subject) -> Subject:
     splits, left_out, known = {}, [], Known(subject.run.recipe.data)
     for name, split in subject.data.splits.items():
         if len(split) != counts.get(name) and arrays_of(split) is None:
-            split, bad = usable(split, subject.preprocess.check, 1.0, None, known)
+            split, bad = usable(split, subject.preprocess.check_decodable, 1.0, None, known)
             left_out += [(name, *each) for each in bad]
         splits[name] = split
     data = dataclasses.replace(subject.data, splits=splits)

@@ -104,7 +104,7 @@ def answer(encoded: bytes, preprocess: Preprocess, pixels: int) -> bytes:
         if header.width * header.height > pixels:
             return _reply(LARGE, f"the image has {header.width}×{header.height} pixels, more than {pixels:,}".encode())
         image = decode(encoded, channels=preprocess.channels, name="the image", max_pixels=pixels)
-        return _reply(GOOD, preprocess.geometry(image).tobytes(), image.height, image.width)
+        return _reply(GOOD, preprocess.resize_and_crop(image).tobytes(), image.height, image.width)
     except CorruptImageError as error:
         return _reply(MEMORY if isinstance(error.__cause__, MemoryError) else BAD, str(error).encode()[:500])
     except MemoryError:

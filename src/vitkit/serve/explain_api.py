@@ -59,7 +59,7 @@ def as_json(served: Served, decoded: Decoded, found: Explanation) -> dict[str, A
 
 def where(served: Served, decoded: Decoded) -> dict[str, Any]:
     """The original's size, and what of it the model saw: left, top, right, bottom in its pixels."""
-    box = served.predictor.preprocess.box(decoded.original)
+    box = served.predictor.preprocess.crop_box(decoded.original)
     return {"size": list(decoded.original), "region": [round(edge, 3) for edge in box]}
 
 

@@ -36,7 +36,7 @@ class Teacher:
         """Its answers to the images of a batch as they were before any augmentation; to be mixed as the labels are."""
         if self.table is None:
             return None
-        return teacher_answers(self.table[torch.from_numpy(batch.picks.index)].to(device), self.settings)
+        return teacher_answers(self.table[torch.from_numpy(batch.keys.index)].to(device), self.settings)
 
     @torch.no_grad()
     def answers(self, images: Tensor) -> Tensor:

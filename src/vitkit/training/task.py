@@ -10,12 +10,12 @@ from torch import Tensor
 
 from vitkit.atomic import write_json
 from vitkit.data.dataset import Corrupt, Dataset, Split, open_data
-from vitkit.data.inspect import advise_for, sample_looks
+from vitkit.data.inspect import probe_sample, recommend_for
 from vitkit.data.loader import Feed, Store, arrays_of, make_store
-from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_moments
+from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_mean_std
 from vitkit.data.progress import tracked
 from vitkit.data.readability import Known, usable
-from vitkit.data.recommend import SMALL_SIDE, balancing_weights
+from vitkit.data.recommend import SMALL_SIDE, balanced_class_weights
 from vitkit.data.sampler import PAIR, Plan
 from vitkit.data.views import View, view
 from vitkit.data.windows import windows_of
@@ -79,7 +79,7 @@ def choose_model(recipe: Recipe, data: Dataset) -> Recipe:
         return recipe
     train = data.splits["train"]
     counts = np.bincount(train.labels, minlength=len(data.class_names))
-    return dataclasses.replace(recipe, model=advise_for(counts, sample_looks(train)).model)
+    return dataclasses.replace(recipe, model=recommend_for(counts, probe_sample(train)).model)
 
 
 def open_task(recipe: Recipe, data: Dataset, start: ViT | None, quiet: bool = True) -> Task:
@@ -92,7 +92,7 @@ def open_task(recipe: Recipe, data: Dataset, start: ViT | None, quiet: bool = Tr
     skipped, test = skipped + bad, data.splits.get("test")
     if test is not None and arrays_of(test) is None:  # a file that cannot be read must not show only at the end
         with tracked("looking at test", quiet) as progress:
-            test, bad = usable(test, preprocess.check, limit, progress, known)
+            test, bad = usable(test, preprocess.check_decodable, limit, progress, known)
         skipped = skipped + bad
     corrupt = Corrupt(sum(map(len, data.splits.values())), recipe.corrupt_limit)
     corrupt.add(*(CorruptImageError(name, reason) for name, reason in skipped))
@@ -116,7 +116,7 @@ def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Prepr
             if max(size) <= SMALL_SIDE:  # no margin to spare
                 found = found.replace(crop_fraction=1.0)
         else:
-            mean, std = channel_moments(pixels)
+            mean, std = channel_mean_std(pixels)
             found = Preprocess(size=size, channels=len(mean), crop_fraction=1.0, mean=mean, std=std)
     return found.replace(**recipe.preprocess)
 
@@ -152,7 +152,7 @@ def sample_plan(recipe: Recipe, train: Split, classes: int, ranks: int = 1) -> P
 
 
 def class_weights(labels: np.ndarray, classes: int) -> torch.Tensor:
-    return torch.tensor(balancing_weights(np.bincount(labels, minlength=classes)), dtype=torch.float32)
+    return torch.tensor(balanced_class_weights(np.bincount(labels, minlength=classes)), dtype=torch.float32)
 
 
 def info(recipe: Recipe, task: Task, before: ModelInfo | None) -> ModelInfo:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.data.loader import Batch
-from vitkit.data.mixup import mix
+from vitkit.data.mixup import mixup_cutmix
 from vitkit.data.rng import uniform
 from vitkit.data.sampler import largest_share
 from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
@@ -260,8 +260,8 @@ class Run:
         teacher, augment = self.parts.teacher, self.parts.recipe.augment
         answers = teacher.remembered(batch, images.device) if teacher else None
         if answers is None:
-            return (*mix(images, targets, batch.picks, augment), None)
-        images, both = mix(images, torch.cat([targets, answers], dim=1), batch.picks, augment)
+            return (*mixup_cutmix(images, targets, batch.keys, augment), None)
+        images, both = mixup_cutmix(images, torch.cat([targets, answers], dim=1), batch.keys, augment)
         classes = targets.shape[1]
         return images, both[:, :classes], both[:, classes:]
 

@@ -70,7 +70,7 @@ def _usual_preprocess(layout: Layout, config: ViTConfig, assumed: list[str]) -> 
     if config.in_channels != 3:
         return None
     seen = Preprocess.from_dict({"size": config.image_size, **layout.preprocess})
-    edge = min(seen.resized(seen.size))
+    edge = min(seen.resized_size(seen.size))
     assumed.append(
         f"preprocessing: resized to {edge} {seen.interpolation}, {seen.fit} to {seen.size[0]}×{seen.size[1]}, "
         f"mean {' '.join(f'{v:.3f}' for v in seen.mean)}, deviation {' '.join(f'{v:.3f}' for v in seen.std)}, as "
