@@ -106,8 +106,6 @@ def test_an_even_slice_of_a_batch_mixes_by_itself(on, half, count):
     cut = 2 * half
     halves = (slice(cut), slice(cut, None))
     parts = [mixup_cutmix(images[rows], targets[rows], keys[rows], Augment(**on)) for rows in halves]
-        mixup_cutmix(images[rows], targets[rows], keys[rows], Augment(**on)) for rows in (slice(cut), slice(cut, None))
-    ]
     for mixed, first, second in zip(whole, *parts, strict=True):
         assert mixed.equal(torch.cat([first, second]))
 

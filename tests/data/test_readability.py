@@ -15,7 +15,7 @@ from vitkit.data.readers.tables import Blobs
 
 
 class Counting:
-    """`Preprocess.check`, and whom it was asked about."""
+    """`Preprocess.check_decodable`, and whom it was asked about."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -53,7 +53,7 @@ def test_a_second_start_checks_no_file_again(
     monkeypatch.setattr(feed, "MEMORY", 0)
     monkeypatch.setenv("VITKIT_CACHE", str(tmp_path / "cache"))
     checked: list[str] = []
-    check = Preprocess.check
+    check = Preprocess.check_decodable
     monkeypatch.setattr(
         Preprocess, "check", lambda self, encoded, name: checked.append(name) or check(self, encoded, name)
     )

@@ -61,7 +61,7 @@ def usable(
     known: Known | None = None,
     trust: bool = False,
 ) -> tuple[Split, list[tuple[str, str]]]:
-    """The part of a split that `check(encoded, name)`, such as `Preprocess.check_decodable`, can take, and what it cannot.
+    """The part of a split that `check(encoded, name)` (`Preprocess.check_decodable`) accepts, and what it rejects.
 
     `trust`: what was decoded when it was packed need not be again, while its shard is what it was.
     """
