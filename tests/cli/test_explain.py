@@ -7,6 +7,7 @@ from PIL import Image
 import vitkit
 from tests.explanation.test_explain import named, noise
 from vitkit.cli.main import main
+from vitkit.explanation import METHODS
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_pictures_numbers_and_json(place, capsys):
     assert numbers["heads"].shape == (3, 2, 4, 3)
     row, column = answer["images"][0]["strongest_patch"]
     assert expected.maps[0, row, column] == expected.maps[0].max()
-    assert {f["method"] for f in answer["faithfulness"]} == set(vitkit.explain.METHODS)
+    assert {f["method"] for f in answer["faithfulness"]} == set(METHODS)
     assert answer["faithfulness"][0]["deletion"]["interval"][0] <= answer["faithfulness"][0]["deletion"]["mean"]
 
 

@@ -11,7 +11,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import UsageError
 from vitkit.explanation import METHODS, attention_map, explain
 from vitkit.explanation.occlusion import cover, occlusion, windows
-from vitkit.inference.photographs import LONGEST
+from vitkit.inference.image_inputs import MAX_PREVIEW_SIDE
 from vitkit.weights.model_dir import ModelInfo
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")
@@ -65,8 +65,8 @@ def test_paths_pillow_images_and_arrays_go_through_the_models_preprocessing(tmp_
     for one in (pixels, Image.fromarray(pixels), tmp_path / "a.png", str(tmp_path / "a.png"), [pixels]):
         np.testing.assert_allclose(explain(model, one, "attribution").maps, expected, rtol=1e-5)
     many = explain(model, [tmp_path / "a.png", pixels], "attention")
-    assert many.photographs.names == (str(tmp_path / "a.png"), "image 1")
-    assert many.photographs.sizes.tolist() == [[40, 50], [40, 50]]
+    assert many.images.names == (str(tmp_path / "a.png"), "image 1")
+    assert many.images.sizes.tolist() == [[40, 50], [40, 50]]
 
 
 def test_a_model_folder_may_stand_for_the_model(tmp_path):
@@ -77,7 +77,7 @@ def test_a_model_folder_may_stand_for_the_model(tmp_path):
 
 
 def test_another_size_makes_another_grid():
-    found = explain(named(), noise(40, 50), "attention", size=(32, 40))
+    found = explain(named(), noise(40, 50), "attention", image_size=(32, 40))
     assert found.maps.shape == (1, 8, 5)
 
 
@@ -100,8 +100,8 @@ def test_the_region_is_where_the_models_pixels_lie_in_the_photograph(fit, size):
 
 def test_of_a_large_photograph_a_small_copy_is_kept_in_the_originals_coordinates():
     found = explain(named(), noise(1500, 3000), "attention")
-    assert found.photographs.pictures[0].shape == (LONGEST // 2, LONGEST, 3)
-    assert found.photographs.sizes.tolist() == [[1500, 3000]]
+    assert found.images.previews[0].shape == (MAX_PREVIEW_SIDE // 2, MAX_PREVIEW_SIDE, 3)
+    assert found.images.sizes.tolist() == [[1500, 3000]]
     assert found.regions[0][3] == pytest.approx(1500 * 0.9, rel=0.03)
 
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(asked, message):
         (noise(3, 40), "image 0 has 3×40 pixels, less than one patch of 4×8"),
         (torch.randn(1, 3, 2, 24), "image height 2 is not a multiple of the patch height 4"),
         (torch.randn(3, 16, 24), "expected (batch, channels, height, width)"),
-        ([], "no images to explain"),
+        ([], "no images given"),
     ],
     ids=["array", "tensor", "no batch", "none"],
 )
@@ -216,5 +216,5 @@ def test_a_model_without_a_classifier_has_attention_but_no_class_maps():
 
 
 def test_photographs_need_preprocessing():
-    with pytest.raises(UsageError, match="brings no preprocessing: give a normalised batch"):
+    with pytest.raises(UsageError, match="has no preprocessing settings: pass a normalised batch"):
         explain(small_model(), noise(40, 50))

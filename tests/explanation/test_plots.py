@@ -30,7 +30,7 @@ def test_each_map_lies_over_the_region_that_the_model_saw(fit):
         left, right, bottom, top = image.get_extent()
         np.testing.assert_allclose((left, top, right, bottom), found.regions[i])
         np.testing.assert_allclose(image.get_array(), found.maps[i] / found.maps[i].mean(), rtol=1e-6)
-        height, width = found.photographs.sizes[i]
+        height, width = found.images.sizes[i]
         assert image.axes.images[0].get_extent() == [0, width, height, 0]
         x, y = image.axes.get_xlim(), image.axes.get_ylim()  # all of both is to be seen
         assert x[0] <= min(0, left) and x[1] >= max(width, right)  # noqa: PT018  # one statement about one axis
@@ -58,7 +58,7 @@ def test_a_map_is_drawn_smoothly_or_as_patches_beside_the_original_with_a_legend
         assert image.get_interpolation() == way
         assert image.colorbar.ax.get_ylabel() == "attention, × its mean"
         original = next(axes for axes in figure.axes if len(axes.images) == 1)
-        assert np.array_equal(original.images[0].get_array(), found.photographs.pictures[0])
+        assert np.array_equal(original.images[0].get_array(), found.images.previews[0])
         assert "attention: " in image.axes.get_title(loc="left")
 
 
@@ -138,7 +138,7 @@ def test_the_models_pictures_hold_the_numbers_they_were_given():
 def test_tokens_stand_beside_what_the_model_saw():
     found = explain(named(), [noise(40, 90), noise(60, 50)], "attention")
     rng = np.random.default_rng(0)
-    figure = draw_model.tokens(found.photographs, rng.random((2, 4, 3, 3)), rng.random((2, 4, 3)))
+    figure = draw_model.tokens(found.images, rng.random((2, 4, 3, 3)), rng.random((2, 4, 3)))
     seen = figure.axes[0]
     left, top, right, bottom = found.regions[0]
     assert (*seen.get_xlim(), *seen.get_ylim()) == pytest.approx((left, right, bottom, top))

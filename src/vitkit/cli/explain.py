@@ -73,7 +73,7 @@ class Explain:
         with tracked("explaining", quiet=self.json) as progress:
             found = explain(
                 model, paths, self.method or DEFAULT, layer=self.layer, head=self.head, query=query,
-                target=self.target, size=self.size, progress=progress,
+                target=self.target, image_size=self.size, progress=progress,
             )  # fmt: skip
         figures: dict[str, Figure] = {"sheet": draw.sheet(found, smooth=not self.patches)}
         numbers = dict(found.arrays())
@@ -86,7 +86,7 @@ class Explain:
             from vitkit.explanation.faithfulness import faithfulness
 
             with tracked("measuring", quiet=self.json) as progress:
-                measured = faithfulness(model, paths, target=self.target, size=self.size, progress=progress)
+                measured = faithfulness(model, paths, target=self.target, image_size=self.size, progress=progress)
             figures["faithfulness"] = draw.curves(measured)
             for f in measured:
                 numbers[f"{f.method}_deletion"], numbers[f"{f.method}_insertion"] = (
@@ -135,9 +135,9 @@ def _heads(model: "ViT", path: Path, query: "Query | None", size: int | None) ->
     from vitkit.evaluation.predict import eval_mode
     from vitkit.explanation import attention_maps
     from vitkit.explanation import plots as draw
-    from vitkit.inference.photographs import take
+    from vitkit.inference.image_inputs import prepare_images
 
-    batch, _ = take(model, [path], size)
+    batch, _ = prepare_images(model, [path], size)
     with eval_mode(model):
         maps = attention_maps(model, batch, query=query)[:, 0].cpu().numpy()
     return draw.head_grid(maps, path.name), maps
@@ -148,9 +148,9 @@ def _model_pictures(
 ) -> None:
     from vitkit.explanation import model_stats as pictures
     from vitkit.explanation import plots_model as draw_model
-    from vitkit.inference.photographs import take
+    from vitkit.inference.image_inputs import prepare_images
 
-    batch, photographs = take(model, paths, size)
+    batch, source = prepare_images(model, paths, size)
     components, share = pictures.patch_filters(model)
     figures["filters"], numbers["filters"] = draw_model.filters(components, share), components
     if (alike := pictures.position_similarity(model)) is not None:
@@ -159,7 +159,7 @@ def _model_pictures(
     longest = float((batch.shape[2] ** 2 + batch.shape[3] ** 2) ** 0.5)
     figures["distance"], numbers["distance"] = draw_model.distances(far, longest, len(batch)), far
     colours, norms = pictures.feature_colours(model, batch), pictures.token_norms(model, batch)
-    figures["tokens"] = draw_model.tokens(photographs, colours, norms)
+    figures["tokens"] = draw_model.tokens(source, colours, norms)
     numbers["features"], numbers["norms"] = colours, norms
 
 
@@ -199,7 +199,7 @@ def _answer(model: str, found: "Explanation", measured: "list[Faithfulness]", fi
                 "strongest_patch": divmod(int(values.argmax()), values.shape[1]),
             }
             for name, label, score, region, values in zip(
-                found.photographs.names, found.labels, found.scores, found.regions, found.maps, strict=True
+                found.images.names, found.labels, found.scores, found.regions, found.maps, strict=True
             )
         ],
         "files": files,

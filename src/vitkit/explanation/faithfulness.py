@@ -25,7 +25,7 @@ from vitkit.evaluation.predict import eval_mode
 from vitkit.explanation.methods import METHODS
 from vitkit.explanation.occlusion import FORWARDS_AT_ONCE, cover
 from vitkit.explanation.result import Target, class_indices, explain
-from vitkit.inference.photographs import Images, take
+from vitkit.inference.image_inputs import ImageInputs, prepare_images
 from vitkit.model import ViT
 
 STEPS = 10  # of a curve: a tenth of the patches each
@@ -70,11 +70,11 @@ class Faithfulness:
 
 def faithfulness(
     model: ViT,
-    images: Images,
+    images: ImageInputs,
     methods: Sequence[str] | None = None,
     *,
     target: Target | None = None,
-    size: int | tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | None = None,
     steps: int = STEPS,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -83,7 +83,7 @@ def faithfulness(
     if not model.config.num_classes:
         raise InputError("the model has no classifier: faithfulness follows the probability of a class")
     names = list(METHODS if methods is None else methods)
-    batch, _ = take(model, images, size)
+    batch, _ = prepare_images(model, images, image_size)
     if target is None:
         targets = torch.from_numpy(explain(model, batch, "random").targets)  # the predicted classes
     else:

@@ -30,7 +30,7 @@ def sheet(explanation: Explanation, smooth: bool = True) -> Figure:
     """Each photograph, and beside it the same with its map; what the model did not see is dimmed."""
     count = len(explanation)
     across = min(math.ceil(math.sqrt(count)), PAIRS_IN_A_ROW)
-    places = map(_extent, explanation.photographs.sizes, explanation.regions)
+    places = map(_extent, explanation.images.sizes, explanation.regions)
     shapes = [(bottom - top) / (right - left) for left, top, right, bottom in places]
     tall = [max(shapes[i : i + across]) for i in range(0, count, across)]
     figure = Figure(figsize=(across * (2 * INCHES + 0.9), sum(INCHES * t + 0.45 for t in tall)))
@@ -42,7 +42,7 @@ def sheet(explanation: Explanation, smooth: bool = True) -> Figure:
         left, right = grid[i // across, 2 * (i % across)], grid[i // across, 2 * (i % across) + 1]
         photograph(left, explanation, i)
         shown = overlay(right, explanation, i, smooth)
-        left.set_title(_short(explanation.photographs.names[i]), fontsize=8, loc="left")
+        left.set_title(_short(explanation.images.names[i]), fontsize=8, loc="left")
         right.set_title(_verdict(explanation, i), fontsize=8, loc="left")
         bar = figure.colorbar(shown, cax=right.inset_axes((1.03, 0, 0.035, 1)))
         bar.set_label(legend(explanation, i), fontsize=7)
@@ -53,8 +53,8 @@ def sheet(explanation: Explanation, smooth: bool = True) -> Figure:
 
 def photograph(axes: Axes, explanation: Explanation, index: int, grey: bool = False) -> None:
     """In the pixels of the original, with a frame around what the model saw."""
-    picture = explanation.photographs.pictures[index]
-    height, width = explanation.photographs.sizes[index]
+    picture = explanation.images.previews[index]
+    height, width = explanation.images.sizes[index]
     left, top, right, bottom = explanation.regions[index]
     flat = picture.astype(np.float64).mean(axis=2) if grey or picture.shape[2] == 1 else picture
     axes.imshow(

@@ -6,7 +6,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vitkit.explanation.model_stats import Similarity
 from vitkit.explanation.plots import GREY, INCHES
-from vitkit.inference.photographs import Photographs
+from vitkit.inference.image_inputs import SourceImages
 
 SHOWN = 7  # positions on a side of the similarity picture, as in the paper
 
@@ -74,15 +74,15 @@ def distances(values: np.ndarray, longest: float, images: int) -> Figure:
     return figure
 
 
-def tokens(photographs: Photographs, colours: np.ndarray, norms: np.ndarray) -> Figure:
+def tokens(images: SourceImages, colours: np.ndarray, norms: np.ndarray) -> Figure:
     """A row per image: the part that the model saw, the colours of its patch features, the length of its tokens."""
     count = len(norms)
     figure = Figure(figsize=(3 * INCHES * 0.8 + 0.7, count * INCHES * 0.8 + 0.35), layout="constrained")
     grid = figure.subplots(count, 3, squeeze=False)
     for i in range(count):
-        height, width = photographs.sizes[i]
-        left, top, right, bottom = photographs.regions[i]
-        picture = photographs.pictures[i]
+        height, width = images.sizes[i]
+        left, top, right, bottom = images.regions[i]
+        picture = images.previews[i]
         for axes in grid[i]:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)

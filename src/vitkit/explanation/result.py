@@ -13,7 +13,7 @@ from vitkit.errors import InputError, UnknownNameError
 from vitkit.evaluation.predict import eval_mode
 from vitkit.explanation.attention import Query
 from vitkit.explanation.methods import DEFAULT, Asked, check
-from vitkit.inference.photographs import Images, Photographs, take
+from vitkit.inference.image_inputs import ImageInputs, SourceImages, prepare_images
 from vitkit.model import ViT
 from vitkit.model.validation import check_images
 from vitkit.weights.model_dir import load_model
@@ -33,7 +33,7 @@ class Explanation:
     targets: np.ndarray  # (B,) the class that is explained, or that was predicted where a method knows no classes
     labels: tuple[str, ...]  # the names of the targets
     scores: np.ndarray  # (B,) the targets' probabilities
-    photographs: Photographs  # what was looked at, and which part of it the model saw
+    images: SourceImages  # the images as given, and the region of each that the model received
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -41,7 +41,7 @@ class Explanation:
     @property
     def regions(self) -> np.ndarray:
         """(B, 4): left, top, right, bottom of what the model saw, in pixels of the original photographs."""
-        return self.photographs.regions
+        return self.images.regions
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The raw numbers, as they go into an .npz."""
@@ -51,16 +51,16 @@ class Explanation:
             "targets": self.targets,
             "scores": self.scores,
             "labels": np.array(self.labels),
-            "names": np.array(self.photographs.names),
+            "names": np.array(self.images.names),
             "regions": self.regions,
-            "sizes": self.photographs.sizes,
+            "sizes": self.images.sizes,
         }
 
 
 @torch.inference_mode(False)  # whatever holds outside: methods with gradients need tensors that can have them
 def explain(
     model: ViT | str | Path,
-    images: Images,
+    images: ImageInputs,
     method: str = DEFAULT,
     *,
     layer: int | None = None,
@@ -68,19 +68,19 @@ def explain(
     query: Query | None = None,
     target: Target | None = None,
     window: int | None = None,
-    size: int | tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Explanation:
-    """Which patches made the model say what it said.
+    """Return one map per image: how much each patch contributed to the prediction, or was attended to.
 
-    `images` are paths, Pillow images or uint8 arrays, which go through the model's own preprocessing (at another
-    `size` if one is given), or a batch of tensors that has been through it. `METHODS` says what each method takes;
-    `target` is a class by name or number, for all images or one for each, and the predicted one by default.
+    `images` are whatever `Predictor` takes: they go through the model's preprocessing, at `image_size` if one is given.
+    A tensor of floats is a batch that is normalised already. `METHODS` lists the options of each method. `target` is
+    a class name or index, for all images or one for each; the default is the predicted class.
     """
     model = model if isinstance(model, ViT) else load_model(model)
     chosen = check(method, model, dict(layer=layer, head=head, query=query, target=target, window=window))
-    batch, photographs = take(model, images, size)
+    batch, source = prepare_images(model, images, image_size)
     check_images(batch, model)
     targets = None if target is None else class_indices(model, target, len(batch)).to(batch.device)
     maps, logits = [], []
@@ -105,7 +105,7 @@ def explain(
         targets=shown.numpy(),
         labels=tuple(names[i] for i in shown.tolist()) if model.config.num_classes else ("",) * len(batch),
         scores=answers.softmax(dim=1).gather(1, shown[:, None])[:, 0].numpy(),
-        photographs=photographs,
+        images=source,
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from vitkit.data.dataset import parallel
 from vitkit.errors import ConfigError, CorruptImageError
 from vitkit.export.metadata import SUFFIXES, find_exported
-from vitkit.inference.image_inputs import Picture, as_list
+from vitkit.inference.image_inputs import DecodableImage, as_list
 from vitkit.inference.scores import softmax
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Predictor:
         self.chosen = f"{self.engine.name}: {why}"
 
     def __call__(self, images: Any, top: int = 5) -> list[Prediction] | list[list[Prediction]]:
-        """Paths, bytes, Pillow images, arrays or tensors, one or many: see `pictures.as_list`."""
+        """Paths, bytes, Pillow images, arrays or tensors, one or many: see `image_inputs.as_list`."""
         pictures, single = as_list(images)
         answers = self._answers(pictures, top)
         return answers[0] if single else answers
@@ -96,7 +96,7 @@ class Predictor:
         return list(zip(paths, self.stream(paths, top, batch), strict=True))
 
     def stream(
-        self, pictures: Sequence[Picture], top: int = 5, batch: int | None = None
+        self, pictures: Sequence[str | DecodableImage], top: int = 5, batch: int | None = None
     ) -> Iterator[list[Prediction] | CorruptImageError]:
         """The same as they come, in order. Threads decode the next images while the model works."""
         size = batch or self.batch_size()
@@ -128,15 +128,15 @@ class Predictor:
         each = 1 if self.model is None or on_gpu else _images_for_all_cores()
         return max(each, min(256, (64 if on_gpu else 8) * 224 * 224 // (height * width)))
 
-    def _answers(self, pictures: Sequence[Picture], top: int, batch: int | None = None) -> list[list[Prediction]]:
+    def _answers(self, images: Sequence[DecodableImage], top: int, batch: int | None = None) -> list[list[Prediction]]:
         answers = []
-        for found in self.stream(pictures, top, batch):
+        for found in self.stream(images, top, batch):
             if isinstance(found, CorruptImageError):
                 raise found
             answers.append(found)
         return answers
 
-    def _try(self, picture: Picture) -> np.ndarray | CorruptImageError:
+    def _try(self, picture: str | DecodableImage) -> np.ndarray | CorruptImageError:
         try:
             return self.preprocess.array(Path(picture) if isinstance(picture, str) else picture)
         except CorruptImageError as error:
