@@ -14,7 +14,7 @@ from heading import heading
 
 from vitkit.data.dataset import open_data, read_all
 from vitkit.evaluation.metrics import wilson_interval
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 
 @torch.inference_mode()

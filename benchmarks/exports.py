@@ -22,7 +22,7 @@ from vitkit.data.dataset import open_data, read_all
 from vitkit.export.export import export
 from vitkit.export.parity import Tolerance
 from vitkit.model import ViT
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 WAYS = [("onnx", True), ("openvino", True), ("onnx", False), ("openvino", False)]
 # Int8 is measured here, not refused: the figures are the point.
@@ -47,7 +47,7 @@ def grocery(shared: Path, head_images: int) -> ViT:
     with torch.inference_mode():
         parts = [model.forward_features(model.info.preprocess.normalize(p))[:, 0] for p in pixels.split(32)]
     fitted = LogisticRegression(C=1.0, max_iter=200).fit(torch.cat(parts).numpy(), kept.labels)
-    model.reset_head(len(data.class_names))
+    model.reset_classifier(len(data.class_names))
     with torch.no_grad():
         model.head.weight[torch.from_numpy(fitted.classes_)] = torch.from_numpy(fitted.coef_).float()
         model.head.bias[torch.from_numpy(fitted.classes_)] = torch.from_numpy(fitted.intercept_).float()

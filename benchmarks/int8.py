@@ -17,7 +17,7 @@ from vitkit.export.export import export
 from vitkit.export.metadata import find_exported
 from vitkit.export.parity import Tolerance
 from vitkit.inference.engines import Exported, make_engine
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 SPEED_ONLY = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
 

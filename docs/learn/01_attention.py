@@ -222,7 +222,7 @@ print("two heads by hand equal Attention.forward: largest difference", f"{(layer
 
 # %% [markdown]
 # And this is that forward: the code that trains, serves and explains every model of the library. `rearrange` does with
-# names what the loop above does with slices. `turn` is for rotary positions, which [chapter 4](04_positions.md)
+# names what the loop above does with slices. `rope` is for rotary positions, which [chapter 4](04_positions.md)
 # explains.
 
 # %%

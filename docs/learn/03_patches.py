@@ -21,7 +21,7 @@ from lib import figure, photograph, source
 from torch.testing import assert_close
 
 import vitkit
-from vitkit.model.patch_embed import PatchEmbed, cut_patches
+from vitkit.model.patch_embed import PatchEmbed, patchify
 
 # %% [markdown]
 # ## A photograph
@@ -65,7 +65,7 @@ print("shape:", tuple(wrong.shape), "- the shape is right")
 # patch of three channels.
 
 # %%
-right_rows = cut_patches(image[None], (P, P))[0]
+right_rows = patchify(image[None], (P, P))[0]
 chosen = [60, 75, 90, 104, 118]
 fig, axes = plt.subplots(2, len(chosen), figsize=(6, 2.9))
 for ax_pair, number in zip(axes.T, chosen, strict=True):
@@ -112,8 +112,8 @@ print(f"row {row * (w // P) + column} of the table is the square at grid row {ro
 # `einops` says all three steps in one line, and says them with names. This is the library's:
 
 # %%
-source(cut_patches)
-assert_close(cut_patches(image[None], (P, P))[0], patches, rtol=0, atol=0)
+source(patchify)
+assert_close(patchify(image[None], (P, P))[0], patches, rtol=0, atol=0)
 
 # %% [markdown]
 # Read the pattern from left to right: *an image of c channels whose height is gh patches of ph pixels … becomes gh·gw

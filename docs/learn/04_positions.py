@@ -17,7 +17,7 @@ from torch.testing import assert_close
 import vitkit
 from vitkit.explanation.model_stats import position_similarity
 from vitkit.model import vit
-from vitkit.model.pos_embed import resample_table, rotate, rotation, sincos_table
+from vitkit.model.pos_embed import apply_rope, axial_rope, resample_table, sincos_table
 
 # %% [markdown]
 # ## A token that belongs to no patch
@@ -99,10 +99,10 @@ figure(fig, "04_sincos", "Four channels of the sin-cos table on a 14 by 14 grid:
 # and a key, moved together across the grid.
 
 # %%
-source(rotate)
-turn = rotation((8, 8), 16)
+source(apply_rope)
+rope = axial_rope((8, 8), 16)
 query, key = torch.randn(2, 1, 1, 1, 16, generator=g)
-every_q, every_k = (rotate(part.expand(1, 1, 64, 16), turn)[0, 0] for part in (query, key))
+every_q, every_k = (apply_rope(part.expand(1, 1, 64, 16), rope)[0, 0] for part in (query, key))
 scores = every_q @ every_k.T
 pairs = [((1, 1), (2, 4)), ((3, 2), (4, 5)), ((5, 0), (6, 3))]  # always one down, three to the right
 found = [float(scores[r1 * 8 + c1, r2 * 8 + c2]) for (r1, c1), (r2, c2) in pairs]

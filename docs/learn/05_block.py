@@ -100,15 +100,15 @@ print("a block whose branches are silent returns its input, bit by bit")
 
 # %%
 class NoResidual(Block):
-    def forward(self, x, turn=None):
-        return self.mlp(self.norm2(self.attn(self.norm1(x), turn)))
+    def forward(self, x, rope=None):
+        return self.mlp(self.norm2(self.attn(self.norm1(x), rope)))
 
 
 class PostNorm(Block):
     """The order of the first Transformer (Vaswani et al. 2017): add, then normalise."""
 
-    def forward(self, x, turn=None):
-        x = self.norm1(x + self.attn(x, turn))
+    def forward(self, x, rope=None):
+        x = self.norm1(x + self.attn(x, rope))
         return self.norm2(x + self.mlp(x))
 
 
@@ -122,10 +122,10 @@ def stack(kind: type[Block], depth: int, seed: int = 0, **changes):
 
 def watch(model, images, labels) -> tuple[list[float], list[float]]:
     """After each block: the mean cosine between the tokens of an image, and the size of the gradient there."""
-    x, turn = model.embed(images)
+    x, rope = model.embed(images)
     seen = []
     for block in model.blocks:
-        x = block(x, turn)
+        x = block(x, rope)
         x.retain_grad()
         seen.append(x)
     F.cross_entropy(model.head(model.attn_pool(model.norm(x))), labels).backward()
@@ -197,7 +197,7 @@ claim("pre-norm learns faster here", np.mean(runs["pre-norm"][0][-20:]) < np.mea
 # %%
 model = stack(Block, depth)
 with torch.no_grad():
-    lengths = [t.norm(dim=-1).mean().item() for t in model.intermediates(test_x[:64])]
+    lengths = [t.norm(dim=-1).mean().item() for t in model.forward_intermediates(test_x[:64])]
 print(f"mean length of a token after block 1: {lengths[0]:.2f}, after block {depth}: {lengths[-1]:.2f}")
 
 # %% [markdown]

@@ -18,7 +18,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import vitkit
-from vitkit.model.head import HiddenLayer, Pool
+from vitkit.model.head import Pool, PreLogits
 from vitkit.model.vit import ViT
 
 train_x, train_y, test_x, test_y = digits()
@@ -74,7 +74,7 @@ claim("both learn the digits", min(map(min, found.values())) > 90)
 # For pre-training on a large data set the paper puts one more layer before the classifier:
 
 # %%
-source(HiddenLayer.forward)
+source(PreLogits.forward)
 
 # %% [markdown]
 # The tanh is not decoration. Two linear layers without a bend between them *are* one linear layer, only slower:
@@ -106,8 +106,8 @@ fit(pretrained, train_x[old], train_y[old], setting(300, short=8))
 print(f"digits 0 to 4: {100 * accuracy(pretrained, test_x[test_y < 5], test_y[test_y < 5]):.1f} % of the test images")
 
 model = copy.deepcopy(pretrained)
-model.reset_head(5)
-source(ViT.reset_head)
+model.reset_classifier(5)
+source(ViT.reset_classifier)
 
 # %% [markdown]
 # The new classifier is **all zeros**. Doesn't a network need random weights? It does where many neurons would otherwise
@@ -141,7 +141,7 @@ assert body == 0
 def tune(head: str, optimizer_of) -> tuple[list[float], list[float], float]:
     """Fine-tune on 5 to 9. Losses, drift of the features before each step, accuracy in the end."""
     model = copy.deepcopy(pretrained)
-    model.reset_head(5)
+    model.reset_classifier(5)
     if head == "random":
         nn.init.normal_(model.head.weight, std=0.5, generator=torch.Generator().manual_seed(0))
     optimizer, generator = optimizer_of(model.parameters()), torch.Generator().manual_seed(0)

@@ -139,7 +139,7 @@ source(ViT.forward_features, ViT.embed)
 # %%
 @torch.no_grad()
 def changes(m) -> list[float]:
-    states = [m.embed(image)[0], *m.intermediates(image)]
+    states = [m.embed(image)[0], *m.forward_intermediates(image)]
     return [float((b - a).norm() / a.norm()) for a, b in pairwise(states)]
 
 

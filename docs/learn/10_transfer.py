@@ -24,9 +24,9 @@ from vitkit.data.dataset import open_data
 from vitkit.data.preprocess import Preprocess
 from vitkit.features import choose_k, extract, fit_probe, knn
 from vitkit.features.extract import Pooled
+from vitkit.model import ModelInfo
 from vitkit.training import get_recipe, train
 from vitkit.training.loss import distilled
-from vitkit.weights.metadata import ModelInfo
 
 weights, grocery = shared("deit_tiny_patch16_224_in1k.safetensors"), shared("grocery.parquet")
 real = bool(weights and grocery) and not SHORT

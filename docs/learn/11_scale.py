@@ -77,7 +77,7 @@ table(["model", "12LD² / parameters", "tokens · 12LD² / multiply-adds"], rows
 def kept(config, checkpoint: bool) -> int:
     """Bytes that the forward of one image keeps for its backward, weights not counted."""
     model = vitkit.create_model(config, seed=0).train()
-    model.checkpoint_blocks = checkpoint
+    model.set_grad_checkpointing(checkpoint)
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     found = {}
 

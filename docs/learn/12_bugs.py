@@ -76,7 +76,7 @@ print(caught("reshape without permute"))
 cat = photograph("chelsea")[None]
 row_of = torch.arange(224.0)[:, None].expand(1, 3, 224, 224)  # where each number of the image is
 column_of = torch.arange(224.0)[None, :].expand(1, 3, 224, 224)
-for name, cut in (("cut", patch_module.cut_patches), ("reshaped", tests.cut_by_reshape)):
+for name, cut in (("cut", patch_module.patchify), ("reshaped", tests.cut_by_reshape)):
     rows = cut(cat, (16, 16))[0]
     spectrum = torch.linalg.svdvals(rows - rows.mean(dim=0)).square()
     needed = int((spectrum.cumsum(0) / spectrum.sum() < 0.95).sum()) + 1

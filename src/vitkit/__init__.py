@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vitkit.model import create_model as create_model
     from vitkit.training import Recipe as Recipe
     from vitkit.training import train as train
-    from vitkit.weights.model_dir import load_model as load_model
+    from vitkit.weights.load import load_model as load_model
     from vitkit.weights.model_dir import save_model as save_model
 
 # Where each public name lives. Modules are imported at first use: `import vitkit` costs next to nothing, and a model
@@ -27,7 +27,7 @@ _HOMES = {
     "create_model": "vitkit.model",
     "evaluate": "vitkit.evaluation",
     "explain": "vitkit.explanation",
-    "load_model": "vitkit.weights.model_dir",
+    "load_model": "vitkit.weights.load",
     "save_model": "vitkit.weights.model_dir",
     "train": "vitkit.training",
 }

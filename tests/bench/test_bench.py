@@ -19,7 +19,7 @@ from vitkit.bench.training import contestants
 from vitkit.cli.main import main
 from vitkit.errors import UnknownNameError, WorkError
 from vitkit.model import ViTConfig, create_model
-from vitkit.weights.reference_models import NotLive
+from vitkit.weights.reference_models import ReferenceUnavailable
 
 TINY = ViTConfig.from_dict(
     dict(image_size=32, patch_size=8, width=32, depth=2, heads=2, head_width=16, mlp_width=64, num_classes=10)
@@ -49,7 +49,7 @@ def test_a_peer_has_our_weights_in_number(name: str) -> None:
 
 def test_a_peer_that_cannot_be_imported_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(config: ViTConfig) -> torch.nn.Module:
-        raise NotLive("timm is not installed")
+        raise ReferenceUnavailable("timm is not installed")
 
     monkeypatch.setitem(PEERS, "timm", ("timm", gone))
     rows, missing = training(TINY, batch=2, against=["timm", "tutorial"], rounds=1, memory=False)

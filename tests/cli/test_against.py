@@ -10,8 +10,9 @@ from vitkit.cli.main import main
 from vitkit.data.dataset import open_data
 from vitkit.data.preprocess import Preprocess
 from vitkit.evaluation import compare, predict
-from vitkit.model import create_model
-from vitkit.weights.model_dir import ModelInfo, load_model, save_model
+from vitkit.model import ModelInfo, create_model
+from vitkit.weights.load import load_model
+from vitkit.weights.model_dir import save_model
 
 SEEN = Preprocess(size=8, channels=1, crop_fraction=1.0, mean=(0.3,), std=(0.4,))
 

@@ -13,8 +13,8 @@ from vitkit.cli.main import main
 from vitkit.data.dataset import open_data
 from vitkit.data.preprocess import Preprocess
 from vitkit.evaluation import Predictions, evaluate_predictions, fit_temperature, scaled_by_halves
-from vitkit.model import create_model
-from vitkit.weights.model_dir import ModelInfo, save_model
+from vitkit.model import ModelInfo, create_model
+from vitkit.weights.model_dir import save_model
 
 SEEN = Preprocess(size=8, channels=1, crop_fraction=1.0, mean=(0.3,), std=(0.4,))
 NAMES = ("dark", "light")

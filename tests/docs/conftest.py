@@ -7,7 +7,7 @@ import pytest
 
 import vitkit
 from vitkit.cli.main import main
-from vitkit.weights.write import write_model
+from vitkit.weights.convert import write_model
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,11 @@ def norm(x, layer):
     return (x - mean) / (variance + layer.eps).sqrt() * layer.weight + layer.bias
 
 
-def turned(x, turn):
+def turned(x, rope):
     """Each pair (xᵢ, xᵢ₊ₑ⸝₂) of a patch token as a complex number, times a unit one."""
-    if turn is None:
+    if rope is None:
         return x
-    cos, sin = (part[:, : part.shape[1] // 2] for part in turn)
+    cos, sin = (part[:, : part.shape[1] // 2] for part in rope)
     half, prefix = x.shape[-1] // 2, x.shape[-2] - cos.shape[0]
     pairs = torch.complex(x[..., prefix:, :half].contiguous(), x[..., prefix:, half:].contiguous())
     pairs = pairs * torch.complex(cos, sin)
@@ -33,7 +33,7 @@ def turned(x, turn):
 def reference(model, images):
     """softmax(QKᵀ/√e) of every block, head by head, and logits that depend on them."""
     c = model.config
-    x, turn = model.embed(images)
+    x, rope = model.embed(images)
     found = []
     for block in model.blocks:
         normed = norm(x, block.norm1)
@@ -44,7 +44,7 @@ def reference(model, images):
             q, k = every[:, :, 0, head], every[:, :, 1, head]
             if c.qk_norm:
                 q, k = norm(q, block.attn.q_norm), norm(k, block.attn.k_norm)
-            q, k = turned(q, turn), turned(k, turn)
+            q, k = turned(q, rope), turned(k, rope)
             exponents = torch.exp(q @ k.transpose(1, 2) / math.sqrt(c.head_width))
             weights.append(exponents / exponents.sum(dim=-1, keepdim=True))
         found.append(torch.stack(weights, dim=1))

@@ -12,7 +12,7 @@ from vitkit.errors import UsageError
 from vitkit.explanation import METHODS, attention_map, explain
 from vitkit.explanation.occlusion import cover, occlusion, windows
 from vitkit.inference.image_inputs import MAX_PREVIEW_SIDE
-from vitkit.weights.model_dir import ModelInfo
+from vitkit.model import ModelInfo
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")
 

@@ -83,5 +83,5 @@ def test_colours_are_three_components_of_all_images_together():
 def test_token_norms_are_lengths_before_the_last_norm_and_show_an_outlier():
     model = small_model(registers=1)
     images = random_images(model)
-    tokens = model.intermediates(images)[-1].detach()
+    tokens = model.forward_intermediates(images)[-1].detach()
     np.testing.assert_allclose(token_norms(model, images), tokens[:, 2:].norm(dim=-1).view(2, 4, 3), rtol=1e-5)

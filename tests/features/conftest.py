@@ -5,8 +5,7 @@ import pytest
 
 from vitkit.data.dataset import Arrays, Split
 from vitkit.data.preprocess import Preprocess
-from vitkit.model import ViT, create_model
-from vitkit.weights.metadata import ModelInfo
+from vitkit.model import ModelInfo, ViT, create_model
 
 SEEN = Preprocess(size=(8, 8), channels=1, crop_fraction=1.0, mean=(0.5,), std=(0.25,))
 

@@ -34,7 +34,7 @@ def test_a_second_call_takes_what_the_first_one_made(model: ViT, split: Split, m
 
 def test_another_classifier_or_other_labels_change_nothing(model: ViT, split: Split, made: list[int]) -> None:
     cached_features(model, split, SEEN)
-    model.reset_head(7)
+    model.reset_classifier(7)
     cached_features(model, Split(split.images, split.labels[::-1].copy()), SEEN)
     assert made == [30]
 

@@ -7,8 +7,8 @@ import torch
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.export.export import export
-from vitkit.model import ViT, create_model
-from vitkit.weights.model_dir import ModelInfo, save_model
+from vitkit.model import ModelInfo, ViT, create_model
+from vitkit.weights.model_dir import save_model
 
 CONFIG = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=16, patch_size=4, num_classes=5)
 NAMES = ("cat", 'a "quoted" <dog> & co', "Ünïcode 狐", "emu", "fox, red")

@@ -12,7 +12,7 @@ from vitkit.inference import autotune as choose_module
 from vitkit.inference.autotune import choose
 from vitkit.inference.engines import Engine, compiled_path, make_engine
 from vitkit.model import create_model
-from vitkit.weights.digest import hash_weights
+from vitkit.weights.state_dict import hash_weights
 
 
 @pytest.fixture(autouse=True)

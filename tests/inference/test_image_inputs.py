@@ -9,7 +9,7 @@ from tests.model.small import small_model
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import InputError
 from vitkit.inference.image_inputs import MAX_PREVIEW_SIDE, as_list, find_images, prepare_images, preview
-from vitkit.weights.model_dir import ModelInfo
+from vitkit.model import ModelInfo
 
 
 @pytest.fixture

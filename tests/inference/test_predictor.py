@@ -139,7 +139,7 @@ def test_warming_up_changes_no_answer(model: ViT, picture: Path) -> None:
 
 
 def test_a_model_without_class_names_cannot_answer(model: ViT) -> None:
-    model.reset_head(5)
+    model.reset_classifier(5)
     with pytest.raises(WeightsError, match="no class names"):
         Predictor(model)
 

@@ -15,8 +15,8 @@ SIZES = {"own size": (16, 24), "other size": (8, 40)}
 
 
 def inputs_of_blocks(model, images):
-    x, turn = model.embed(images)
-    return [x, *model.intermediates(images)[:-1]], turn
+    x, rope = model.embed(images)
+    return [x, *model.forward_intermediates(images)[:-1]], rope
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
@@ -26,13 +26,13 @@ def test_maps_times_values_reproduce_the_fused_forward(options, size):
     model = small_model(**options)
     images = random_images(model, size=size)
     maps = model.attention(images)
-    inputs, turn = inputs_of_blocks(model, images)
+    inputs, rope = inputs_of_blocks(model, images)
     assert len(maps) == len(inputs) == model.config.depth
     for block, weights, x in zip(model.blocks, maps, inputs, strict=True):
         normed = block.norm1(x)
         v = rearrange(block.attn.qkv(normed), "b t (qkv h e) -> qkv b h t e", qkv=3, h=model.config.heads)[2]
         by_map = block.attn.proj(rearrange(weights @ v, "b h t e -> b t (h e)"))
-        assert_close(by_map, block.attn(normed, turn), rtol=1e-4, atol=1e-5)
+        assert_close(by_map, block.attn(normed, rope), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

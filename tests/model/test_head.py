@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitkit.errors import ConfigError
-from vitkit.model.head import AttentionPool, HiddenLayer, Pool
+from vitkit.model.head import AttentionPool, Pool, PreLogits
 
 from .small import random_images, small_config, small_model
 
@@ -52,7 +52,7 @@ def test_attention_pooling_does_not_care_about_the_order_of_tokens():
 
 
 def test_hidden_layer_is_a_tanh_of_a_linear_layer():
-    layer, x = HiddenLayer(16, 7), 20 * tokens()[:, 0]
+    layer, x = PreLogits(16, 7), 20 * tokens()[:, 0]
     assert_close(layer(x), torch.tanh(x @ layer.fc.weight.T + layer.fc.bias))
     assert layer(x).abs().max() <= 1
 
@@ -62,7 +62,7 @@ def test_reset_head_is_zero_so_that_logits_start_at_zero_and_features_stay():
     model = small_model()
     images = random_images(model)
     features = model.forward_features(images)
-    model.reset_head(11)
+    model.reset_classifier(11)
     assert model.config.num_classes == 11
     assert_close(model(images), torch.zeros(2, 11), rtol=0, atol=0)
     assert_close(model.forward_features(images), features, rtol=0, atol=0)
@@ -71,10 +71,10 @@ def test_reset_head_is_zero_so_that_logits_start_at_zero_and_features_stay():
 def test_hidden_head_is_swapped_for_a_linear_one_and_back():
     model = small_model(head_hidden=7)
     assert (model.pre_logits.fc.out_features, model.head.in_features) == (7, 7)
-    model.reset_head(3)
+    model.reset_classifier(3)
     assert isinstance(model.pre_logits, nn.Identity)
     assert (model.config.head_hidden, model.head.in_features, model.head.out_features) == (0, 16, 3)
-    model.reset_head(4, hidden=9)
+    model.reset_classifier(4, hidden=9)
     assert (model.config.head_hidden, model.pre_logits.fc.out_features, model.head.in_features) == (9, 9, 9)
     assert model.pre_logits.fc.weight.std() > 0.01  # only the classifier is zero: else nothing would ever learn
     assert model(random_images(model)).shape == (2, 4)
@@ -83,7 +83,7 @@ def test_hidden_head_is_swapped_for_a_linear_one_and_back():
 def test_a_new_head_learns_at_once():
     for hidden in (0, 9):
         model = small_model()
-        model.reset_head(4, hidden=hidden)
+        model.reset_classifier(4, hidden=hidden)
         F.cross_entropy(model(random_images(model)), torch.tensor([1, 2])).backward()
         assert model.head.weight.grad.abs().max() > 0
 
@@ -91,18 +91,18 @@ def test_a_new_head_learns_at_once():
 def test_reset_head_to_no_classes_returns_pooled_features():
     model = small_model()
     images = random_images(model)
-    model.reset_head(0)
+    model.reset_classifier(0)
     assert_close(model(images), model.forward_features(images)[:, 0])
 
 
 def test_reset_head_keeps_the_dtype_and_device_of_the_model():
     model = small_model().bfloat16()
-    model.reset_head(4, hidden=9)
+    model.reset_classifier(4, hidden=9)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 
 def test_an_impossible_head_leaves_the_model_as_it_was():
     model = small_model()
     with pytest.raises(ConfigError, match="head_hidden=9 with num_classes=0"):
-        model.reset_head(0, hidden=9)
+        model.reset_classifier(0, hidden=9)
     assert model.config.num_classes == model.head.out_features == 5

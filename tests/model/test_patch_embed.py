@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from vitkit.model.patch_embed import PatchEmbed, cut_patches
+from vitkit.model.patch_embed import PatchEmbed, patchify
 
 from .small import random_images, small_config
 
@@ -29,7 +29,7 @@ def pair_of_embeddings(**changes):
 
 def test_cut_patches_takes_squares_of_pixels_row_by_row():
     images = random_images(small_config(image_size=(6, 8), patch_size=(3, 2)))
-    patches = cut_patches(images, (3, 2))
+    patches = patchify(images, (3, 2))
     assert patches.shape == (2, 8, 18)
     for b in range(2):
         for row in range(2):

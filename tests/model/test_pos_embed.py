@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from vitkit.model.pos_embed import resample_table, rotate, rotation, sincos_table
+from vitkit.model.pos_embed import apply_rope, axial_rope, resample_table, sincos_table
 
 from .small import random_images, small_model
 
@@ -85,7 +85,7 @@ def test_sincos_equals_its_formula_entry_by_entry(grid):
 @pytest.mark.parametrize("grid", [(3, 3), (2, 5)])
 def test_rotation_angles_equal_their_formula_entry_by_entry(grid):
     width = 16
-    cos, sin = rotation(grid, width)
+    cos, sin = axial_rope(grid, width)
     assert cos.shape == sin.shape == (grid[0] * grid[1], width)
     for row, column in itertools.product(range(grid[0]), range(grid[1])):
         y, x = 2 * (row + 0.5) / grid[0] - 1, 2 * (column + 0.5) / grid[1] - 1
@@ -100,8 +100,8 @@ def test_rotation_angles_equal_their_formula_entry_by_entry(grid):
 def test_rotated_products_depend_on_the_difference_of_places_alone():
     grid, width = (4, 5), 8
     q, k = torch.randn(2, 1, 1, 1, width, generator=torch.Generator().manual_seed(0)).expand(-1, -1, -1, 20, -1)
-    turn = rotation(grid, width)
-    scores = (rotate(q, turn) @ rotate(k, turn).mT)[0, 0]
+    rope = axial_rope(grid, width)
+    scores = (apply_rope(q, rope) @ apply_rope(k, rope).mT)[0, 0]
     places = list(itertools.product(range(grid[0]), range(grid[1])))
     by_difference: dict[tuple[int, int], list[float]] = {}
     for (i, a), (j, b) in itertools.product(enumerate(places), enumerate(places)):
@@ -114,14 +114,14 @@ def test_rotated_products_depend_on_the_difference_of_places_alone():
 
 def test_rotation_turns_pairs_as_complex_numbers():
     x = torch.randn(2, 3, 6, 8, generator=torch.Generator().manual_seed(0))
-    cos, sin = rotation((2, 3), 8)
+    cos, sin = axial_rope((2, 3), 8)
     turned = torch.complex(x[..., :4], x[..., 4:]) * torch.complex(cos, sin)[:, :4]
-    assert_close(rotate(x, (cos, sin)), torch.cat([turned.real, turned.imag], dim=-1))
+    assert_close(apply_rope(x, (cos, sin)), torch.cat([turned.real, turned.imag], dim=-1))
 
 
 def test_rotation_keeps_lengths_and_leaves_the_centre_unturned():
     x = torch.randn(2, 3, 9, 8, generator=torch.Generator().manual_seed(0))
-    turned = rotate(x, rotation((3, 3), 8))
+    turned = apply_rope(x, axial_rope((3, 3), 8))
     assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     assert_close(turned[:, :, 4], x[:, :, 4])
     assert (turned[:, :, 0] - x[:, :, 0]).abs().max() > 0.1
@@ -130,10 +130,10 @@ def test_rotation_keeps_lengths_and_leaves_the_centre_unturned():
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 def test_rotation_leaves_prefix_tokens_as_they_are(prefix):
     x = torch.randn(2, 3, prefix + 6, 8, generator=torch.Generator().manual_seed(0))
-    turn = rotation((2, 3), 8)
-    turned = rotate(x, turn)
+    rope = axial_rope((2, 3), 8)
+    turned = apply_rope(x, rope)
     assert_close(turned[:, :, :prefix], x[:, :, :prefix], rtol=0, atol=0)
-    assert_close(turned[:, :, prefix:], rotate(x[:, :, prefix:], turn), rtol=0, atol=0)
+    assert_close(turned[:, :, prefix:], apply_rope(x[:, :, prefix:], rope), rtol=0, atol=0)
     assert (turned[:, :, prefix:] != x[:, :, prefix:]).any(dim=-1).all()
 
 

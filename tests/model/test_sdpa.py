@@ -55,7 +55,7 @@ def test_another_kernel_is_taken_only_where_bf16_is_trained(monkeypatch, dtype, 
         return real(q, *rest, **options)
 
     monkeypatch.setattr("vitkit.model.sdpa.F.scaled_dot_product_attention", watched)
-    monkeypatch.setattr("vitkit.model.sdpa._UNITS", units)
+    monkeypatch.setattr("vitkit.model.sdpa._HAS_NATIVE_BF16", units)
     assert attend(*qkv(tokens, dtype, grad), dropout).dtype == dtype
     assert seen == runs_in
 

@@ -18,7 +18,7 @@ from vitkit.model import attention as attention_module
 from vitkit.model import patch_embed as patch_module
 from vitkit.model.attention import Attention
 from vitkit.model.block import Block
-from vitkit.model.head import HiddenLayer, Pool
+from vitkit.model.head import Pool, PreLogits
 from vitkit.model.init import init_weights
 from vitkit.model.patch_embed import PatchEmbed
 
@@ -88,7 +88,7 @@ def check_the_last_norm_is_there():
     for final_norm, pooling in [("tokens", "cls"), ("tokens", "mean_all"), ("pooled", "mean")]:
         model = small_model(final_norm=final_norm, pooling=pooling, num_classes=0)
         images = random_images(model)
-        x = model.intermediates(images, [-1])[0]
+        x = model.forward_intermediates(images, [-1])[0]
         if final_norm == "tokens":
             expected = F.layer_norm(x, (16,), model.norm.weight, model.norm.bias, 1e-6)
             assert_close(model.forward_features(images), expected)
@@ -165,7 +165,7 @@ def cut_by_reshape(images, patch):
 
 def channels_reshaped_into_tokens(self, images):
     if self.as_linear:
-        return F.linear(patch_module.cut_patches(images, self.patch), self.proj.weight.flatten(1), self.proj.bias)
+        return F.linear(patch_module.patchify(images, self.patch), self.proj.weight.flatten(1), self.proj.bias)
     features = self.proj(images)
     return features.reshape(features.shape[0], -1, features.shape[1])
 
@@ -180,21 +180,21 @@ def plain_scaled_by_the_model_width(q, k):
 
 def sequence_first(forward):
     """`nn.MultiheadAttention` without batch_first takes the first axis for the sequence."""
-    return lambda self, x, turn=None: forward(self, x.transpose(0, 1), turn).transpose(0, 1)
+    return lambda self, x, rope=None: forward(self, x.transpose(0, 1), rope).transpose(0, 1)
 
 
-def attention_of_the_raw_input(self, x, turn=None):
-    x = x + self.attn(x, turn)
+def attention_of_the_raw_input(self, x, rope=None):
+    x = x + self.attn(x, rope)
     return x + self.mlp(self.norm2(x))
 
 
-def mlp_of_the_raw_input(self, x, turn=None):
-    x = x + self.attn(self.norm1(x), turn)
+def mlp_of_the_raw_input(self, x, rope=None):
+    x = x + self.attn(self.norm1(x), rope)
     return x + self.mlp(x)
 
 
 def features_without_norm(self, images):
-    return self.intermediates(images, [-1])[0]
+    return self.forward_intermediates(images, [-1])[0]
 
 
 def forward_without_pooled_norm(self, images):
@@ -229,7 +229,7 @@ def one_block_copied(model, *args, **kwargs):
 
 # the mistake → where it goes, what goes there, and the check that has to notice
 BUGS = {
-    "reshape without permute": (patch_module, "cut_patches", cut_by_reshape, check_patches_are_squares_of_the_image),
+    "reshape without permute": (patch_module, "patchify", cut_by_reshape, check_patches_are_squares_of_the_image),
     "channels reshaped into tokens": (
         PatchEmbed,
         "forward",
@@ -277,7 +277,7 @@ BUGS = {
         check_the_classifier_sees_the_pooled_token_only,
     ),
     "hidden layer without activation": (
-        HiddenLayer,
+        PreLogits,
         "forward",
         lambda self, x: self.fc(x),
         check_the_hidden_layer_is_not_linear,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vitkit.errors import InputError
-from vitkit.model.validation import check_images, pick
+from vitkit.model.validation import check_images, resolve_indices
 
 from .small import random_images, small_model
 
@@ -50,7 +50,7 @@ def test_bad_images_are_one_line_that_names_the_values(images, message):
 def test_every_entrance_of_the_model_checks():
     model = small_model()
     images = random_images(model, size=(16, 20))
-    for enter in (model, model.forward_features, model.embed, model.intermediates, model.attention):
+    for enter in (model, model.forward_features, model.embed, model.forward_intermediates, model.attention):
         with pytest.raises(InputError, match="image width 20 is not a multiple of the patch width 8"):
             enter(images)
 
@@ -95,9 +95,9 @@ def test_good_images_pass_without_a_change():
 
 
 def test_pick_gives_all_by_default_and_turns_negative_indices():
-    assert pick("layer", None, 3) == [0, 1, 2]
-    assert pick("layer", [-1, 0, -3], 3) == [2, 0, 0]
+    assert resolve_indices("layer", None, 3) == [0, 1, 2]
+    assert resolve_indices("layer", [-1, 0, -3], 3) == [2, 0, 0]
     with pytest.raises(InputError, match=r"layer 3 is out of range: there are 3, 0…2, or -1 for the last"):
-        pick("layer", [3], 3)
+        resolve_indices("layer", [3], 3)
     with pytest.raises(InputError, match="no layer asked for"):
-        pick("layer", [], 3)
+        resolve_indices("layer", [], 3)

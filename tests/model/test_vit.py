@@ -43,8 +43,8 @@ def test_any_size_that_the_patch_divides_is_taken(options, size):
 def test_tokens_start_as_class_then_registers_then_patches_each_with_its_position(size):
     model = small_model(registers=2)
     images = random_images(model, size=size)
-    x, turn = model.embed(images)
-    assert turn is None
+    x, rope = model.embed(images)
+    assert rope is None
     table = resample_table(model.pos_embed[0, 1:], (4, 3), (size[0] // 4, size[1] // 8), "bicubic")
     assert_close(x[:, 0], (model.cls_token + model.pos_embed[:, :1])[:, 0].expand(2, -1))
     assert_close(x[:, 1:3], model.reg_token.expand(2, -1, -1))
@@ -99,7 +99,7 @@ def test_features_have_passed_the_last_norm():
 def test_the_norm_after_pooling_replaces_the_one_before():
     model = create_model(small_config(pooling="mean", final_norm="pooled", num_classes=0), seed=0)
     images = random_images(model)
-    raw = model.intermediates(images, [-1])[0]
+    raw = model.forward_intermediates(images, [-1])[0]
     assert_close(model.forward_features(images), raw)
     assert_close(model(images), F.layer_norm(raw[:, 1:].mean(dim=1), (16,), eps=1e-6))
 
@@ -108,17 +108,17 @@ def test_the_norm_after_pooling_replaces_the_one_before():
 def test_intermediates_are_the_tokens_after_each_block():
     model = small_model(position="rotary", registers=1)
     images = random_images(model)
-    found = model.intermediates(images)
-    x, turn = model.embed(images)
+    found = model.forward_intermediates(images)
+    x, rope = model.embed(images)
     for block, tokens in zip(model.blocks, found, strict=True):
-        x = block(x, turn)
+        x = block(x, rope)
         assert_close(tokens, x)
     assert_close(model.norm(found[-1]), model.forward_features(images))
-    last, first = model.intermediates(images, [-1, 0], norm=True)
+    last, first = model.forward_intermediates(images, [-1, 0], norm=True)
     assert_close(last, model.norm(found[2]))
     assert_close(first, model.norm(found[0]))
     with pytest.raises(InputError, match="layer 3 is out of range"):
-        model.intermediates(images, [3])
+        model.forward_intermediates(images, [3])
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
@@ -127,7 +127,7 @@ def test_checkpointing_blocks_gives_the_same_loss_and_gradients(name, rate):
     model = small_model(**OPTIONS[name], dropout=rate, attention_dropout=rate, drop_path=rate).train()
     images = random_images(model)
     found = []
-    for model.checkpoint_blocks in (False, True):
+    for model.grad_checkpointing in (False, True):
         model.zero_grad()
         torch.manual_seed(7)  # the same dropout
         loss = model(images).square().sum()
@@ -140,7 +140,7 @@ def test_checkpointing_blocks_gives_the_same_loss_and_gradients(name, rate):
 def test_checkpointing_keeps_fewer_tensors_for_the_backward():
     model = small_model().train()
     kept = []
-    for model.checkpoint_blocks in (False, True):
+    for model.grad_checkpointing in (False, True):
         count = 0
 
         def pack(tensor):

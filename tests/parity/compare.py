@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.model import ViT, ViTConfig, create_model
-from vitkit.weights.reference_models import NotLive, library
+from vitkit.weights.reference_models import ReferenceUnavailable, library
 
 State = dict[str, Tensor]
 TOLERANCE = 1e-5  # of the largest value
@@ -18,7 +18,7 @@ def peer(name: str) -> ModuleType:
     """Another library's module; where it is absent, the test is skipped."""
     try:
         return library(name)
-    except NotLive as error:
+    except ReferenceUnavailable as error:
         pytest.skip(f"{error}: pip install 'vitkit[dev]'")
 
 

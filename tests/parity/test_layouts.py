@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from vitkit.model import ViTConfig, create_model
-from vitkit.weights.model_dir import load_model, read_model
-from vitkit.weights.reference_models import run_live
-from vitkit.weights.write import write_model
+from vitkit.weights.convert import write_model
+from vitkit.weights.load import load_model, load_with_report
+from vitkit.weights.reference_models import run_reference
 
 from .compare import assert_near, peer, random_images, randomise
 
@@ -61,7 +61,7 @@ def test_transformers_folders_in_and_out(transformers, tmp_path, name, options, 
     theirs.save_pretrained(tmp_path / "theirs")
     if names == "of modules":
         save_file(theirs.state_dict(), tmp_path / "theirs" / "model.safetensors")
-    ours, report = read_model(tmp_path / "theirs")
+    ours, report = load_with_report(tmp_path / "theirs")
     images = random_images(ours.config.image_size, channels=ours.config.in_channels)
     assert_near(ours(images), answer(theirs, images))
     assert report.mapped + len(report.dropped) == len(load_file(tmp_path / "theirs" / "model.safetensors"))
@@ -71,7 +71,9 @@ def test_transformers_folders_in_and_out(transformers, tmp_path, name, options, 
     assert not missing
     assert not loading["unexpected_keys"]
     assert_near(answer(back.eval(), images), answer(theirs, images))
-    assert_near(run_live(written.layout.name, tmp_path / "back", written.tensors, written.config, images), ours(images))
+    assert_near(
+        run_reference(written.layout.name, tmp_path / "back", written.tensors, written.config, images), ours(images)
+    )
     assert_near(load_model(tmp_path / "back")(images), ours(images))
 
 
@@ -111,7 +113,7 @@ def test_timm_state_dicts_in_and_out(timm, tmp_path, options):
     images = random_images((32, 48), channels=ours.config.in_channels)
     assert_near(ours(images), theirs(images))
     written = write_model(ours, tmp_path / "back", "timm")
-    assert_near(run_live("timm", tmp_path / "back", written.tensors, written.config, images), theirs(images))
+    assert_near(run_reference("timm", tmp_path / "back", written.tensors, written.config, images), theirs(images))
     assert_near(load_model(tmp_path / "back")(images), theirs(images))
 
 
@@ -141,7 +143,7 @@ def test_a_distilled_deit_of_timm_in_and_out(timm, tmp_path):
     for found, expected in zip((first, second), theirs.train()(images), strict=True):
         assert_near(found, expected)
     written = write_model(ours, tmp_path / "back", "timm")
-    assert_near(run_live("timm", tmp_path / "back", written.tensors, written.config, images), ours(images))
+    assert_near(run_reference("timm", tmp_path / "back", written.tensors, written.config, images), ours(images))
 
 
 @pytest.mark.parametrize("hidden", [None, 20])
@@ -151,7 +153,7 @@ def test_torchvision_in_and_out(tmp_path, hidden):
     sizes = dict(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=48, mlp_dim=96, num_classes=7)
     theirs = randomise(models.VisionTransformer(**sizes, representation_size=hidden))
     torch.save(theirs.state_dict(), tmp_path / "vit.pth")
-    ours, report = read_model(tmp_path / "vit.pth", config={"heads": 4})
+    ours, report = load_with_report(tmp_path / "vit.pth", config={"heads": 4})
     images = random_images((32, 32))
     assert report.layout == "torchvision"
     assert_near(ours(images), theirs(images))
@@ -248,7 +250,7 @@ def test_dinov2_names_are_read_as_timm_converts_them(timm, tmp_path, registers, 
         published["pos_embed"] = torch.cat([row, published["pos_embed"]], dim=1)
     torch.save(published, tmp_path / "dinov2.pth")
     theirs.load_state_dict(checkpoint_filter_fn({k: v.clone() for k, v in published.items()}, theirs))
-    ours, report = read_model(tmp_path / "dinov2.pth", config={"heads": 4})
+    ours, report = load_with_report(tmp_path / "dinov2.pth", config={"heads": 4})
     images = random_images((32, 32))
     assert_near(ours(images), theirs(images))
     assert list(report.dropped) == ["mask_token"]
@@ -256,7 +258,7 @@ def test_dinov2_names_are_read_as_timm_converts_them(timm, tmp_path, registers, 
     assert back.keys() == published.keys() - {"mask_token"}
     assert all(torch.equal(back[key], published[key]) for key in back)
     timm_names = write_model(ours, tmp_path / "timm", "timm")
-    assert_near(run_live("timm", tmp_path / "timm", timm_names.tensors, timm_names.config, images), theirs(images))
+    assert_near(run_reference("timm", tmp_path / "timm", timm_names.tensors, timm_names.config, images), theirs(images))
 
 
 @pytest.mark.parametrize("act", ["quick_gelu", "gelu"])
@@ -270,17 +272,17 @@ def test_the_vision_tower_of_clip_is_read_from_both_namings(transformers, timm, 
     images = random_images((32, 32))
     output = theirs.get_image_features(images)
     expected = output if isinstance(output, torch.Tensor) else output.pooler_output
-    ours, report = read_model(tmp_path / "clip")
+    ours, report = load_with_report(tmp_path / "clip")
     assert_near(ours(images), expected)
     assert set(report.dropped.values()) == {"CLIP's text tower"}
     assert set(report.filled) == {"patch_embed.proj.bias", "head.bias"}
     published = openai_names(theirs.state_dict()) | {"logit_scale": torch.zeros(()), "ln_final.weight": torch.ones(32)}
     torch.save({k: v.half() for k, v in published.items()}, tmp_path / "clip.pt")
     torch.save(published, tmp_path / "clip32.pt")
-    same, report = read_model(tmp_path / "clip32.pt", config={"heads": 4, "mlp": act})
+    same, report = load_with_report(tmp_path / "clip32.pt", config={"heads": 4, "mlp": act})
     assert_near(same(images), expected)
     assert report.layout == "openclip"
-    half, report = read_model(tmp_path / "clip.pt", config={"heads": 4, "mlp": act})
+    half, report = load_with_report(tmp_path / "clip.pt", config={"heads": 4, "mlp": act})
     assert any("float16" in line for line in report.assumed)
     assert (half(images) - expected).abs().max() < 0.01 * expected.abs().max()
     from timm.models.vision_transformer import checkpoint_filter_fn
@@ -330,7 +332,7 @@ def test_masked_autoencoders_of_transformers_are_read_without_their_decoder(tran
                    decoder_intermediate_size=64, decoder_num_attention_heads=2, mask_ratio=0.0)  # fmt: skip
     theirs = tv(transformers, "ViTMAEForPreTraining", **options)
     theirs.save_pretrained(tmp_path)
-    ours, report = read_model(tmp_path)
+    ours, report = load_with_report(tmp_path)
     images = random_images((32, 32))
     assert set(report.dropped.values()) == {"masked pre-training"}
     tokens = theirs.vit(images, noise=torch.arange(16.0).repeat(2, 1)).last_hidden_state  # nothing masked or moved
@@ -350,7 +352,7 @@ def test_labels_and_preprocessing_of_transformers_come_along_and_go_back(transfo
         "do_normalize": True, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6],
     }  # fmt: skip
     (tmp_path / "theirs" / "preprocessor_config.json").write_text(json.dumps(processor))
-    ours, report = read_model(tmp_path / "theirs")
+    ours, report = load_with_report(tmp_path / "theirs")
     assert ours.info.class_names == ("cat", "dog", "emu")
     assert not report.assumed
     seen = ours.info.preprocess

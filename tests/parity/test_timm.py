@@ -92,7 +92,7 @@ def test_tokens_after_every_block_equal_timm(timm):
         expected = model.forward_intermediates(
             images, norm=norm, output_fmt="NLC", return_prefix_tokens=True, intermediates_only=True
         )
-        for mine, (patches, prefix) in zip(ours.intermediates(images, norm=norm), expected, strict=True):
+        for mine, (patches, prefix) in zip(ours.forward_intermediates(images, norm=norm), expected, strict=True):
             assert_near(mine, torch.cat([prefix, patches], dim=1))
     assert_near(ours.forward_features(images), model.forward_features(images))
 

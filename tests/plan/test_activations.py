@@ -17,7 +17,7 @@ BATCH = 3
 def kept_bytes(config: ViTConfig, precision: str = "fp32", checkpoint: bool = False) -> int:
     """Storages that the graph of a loss holds, each once; without the model's own and the images."""
     model = create_model(config, seed=0).train()
-    model.checkpoint_blocks = checkpoint
+    model.set_grad_checkpointing(checkpoint)
     images = torch.rand(BATCH, config.in_channels, *config.image_size)
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), images)}
     weight_copies = {tuple(s) for p in model.parameters() if p.ndim >= 2 for s in (p.shape, p.shape[::-1])}
@@ -78,7 +78,7 @@ BF16 += [({}, False), (dict(position="rotary"), False), (dict(mlp="swiglu"), Fal
 
 @pytest.mark.parametrize(("changes", "units"), BF16)  # units: of the CPU, for bf16
 def test_the_formula_counts_in_bf16_too(changes: dict[str, Any], units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitkit.model.sdpa._UNITS", units)
+    monkeypatch.setattr("vitkit.model.sdpa._HAS_NATIVE_BF16", units)
     config = ViTConfig.from_dict(SMALL | changes)
     formula = BATCH * activations(Job(config, BATCH, precision="bf16")).whole
     assert formula == pytest.approx(kept_bytes(config, "bf16"), rel=0.03)  # tables of rotary positions are the batch's
@@ -95,7 +95,7 @@ def test_a_checkpointed_block_keeps_its_input_alone() -> None:
 
 
 def test_attention_on_a_gpu_stays_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitkit.model.sdpa._UNITS", False)
+    monkeypatch.setattr("vitkit.model.sdpa._HAS_NATIVE_BF16", False)
     config = ViTConfig.from_dict(SMALL)
     cpu, gpu = (activations(Job(config, BATCH, precision="bf16", device=device)).block for device in ("cpu", "cuda"))
     tokens, inner = 37, 60

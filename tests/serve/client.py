@@ -115,8 +115,8 @@ def picture(height: int = 20, width: int = 30, seed: int = 0) -> bytes:
 def save(folder: Path, seed: int, **changes: Any) -> Path:
     """A small model with random weights, large enough for answers that differ."""
     from vitkit.data.preprocess import Preprocess
-    from vitkit.model import create_model
-    from vitkit.weights.model_dir import ModelInfo, save_model
+    from vitkit.model import ModelInfo, create_model
+    from vitkit.weights.model_dir import save_model
 
     small = dict(width=16, depth=3, heads=2, head_width=8, mlp_width=32, image_size=32, patch_size=8, num_classes=3)
     model = create_model({**small, **changes}, seed=seed)

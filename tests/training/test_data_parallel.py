@@ -47,7 +47,7 @@ def gradients(module: nn.Module) -> list[Tensor]:
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_gradients_equal_the_plain_step_up_to_rounding(changes: dict, checkpointing: bool) -> None:
     net = model(**changes)
-    net.checkpoint_blocks = checkpointing
+    net.set_grad_checkpointing(checkpointing)
     plain = DataParallelBackward(net, 1).backward(work, slice(0, 14), 0.7)
     expected = gradients(net)
     net.zero_grad()

@@ -14,7 +14,8 @@ from vitkit.features import knn_eval as nearest
 from vitkit.report.run import read_run
 from vitkit.training import get_recipe, ladder, train
 from vitkit.training.ladder import climb
-from vitkit.weights.model_dir import load_model, save_model
+from vitkit.weights.load import load_model
+from vitkit.weights.model_dir import save_model
 
 QUICK = ("budget.minutes=0", "budget.epochs=0.3", "batch=32", "augment.policy=none", "augment.flip=false")
 
@@ -25,7 +26,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
     recipe = dataclasses.replace(get_recipe("digits"), config=SMALL)
     train(recipe.override(["budget.epochs=1", "seed=7"]), folder / "run", quiet=True)
     model = load_model(folder / "run")
-    model.reset_head(0)
+    model.reset_classifier(0)
     return str(save_model(model, folder / "headless"))
 
 

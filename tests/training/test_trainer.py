@@ -26,7 +26,7 @@ from vitkit.training.log import Journal
 from vitkit.training.loss import soft_targets, supervised
 from vitkit.training.run_dir import hold, read_recipe
 from vitkit.training.task import batch_size, choose_model, class_weights
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 
 def recipe(*changes: str, epochs: float = 0.2) -> Recipe:

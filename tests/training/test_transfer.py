@@ -14,7 +14,7 @@ from vitkit.training import Recipe, get_recipe, train
 from vitkit.training.init_from import adapt
 from vitkit.training.loss import Heads, distilled, supervised, teacher_answers
 from vitkit.training.recipe import Distill
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 SHORT = ["budget.epochs=0.2", "budget.minutes=0", "budget.validate_every=0.1", "batch=32"]
 
@@ -130,7 +130,8 @@ def test_only_what_no_tensor_hangs_on_may_be_changed_with_the_weights(weights: P
 
 def test_weights_with_a_distillation_token_are_probed(tmp_path: Path) -> None:
     from vitkit.data.preprocess import Preprocess
-    from vitkit.weights.model_dir import ModelInfo, save_model
+    from vitkit.model import ModelInfo
+    from vitkit.weights.model_dir import save_model
 
     model = create_model("vit_digits_patch2_8", seed=0, **SMALL | {"distillation": True, "patch_size": 2})
     model.info = ModelInfo(

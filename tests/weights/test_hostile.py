@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 from vitkit.errors import WeightsError
 from vitkit.model import create_model
-from vitkit.weights.model_dir import load_model
-from vitkit.weights.write import write_model
+from vitkit.weights.convert import write_model
+from vitkit.weights.load import load_model
 
 CONFIG = dict(width=64, depth=2, heads=1, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
 HUGE = 1 << 40

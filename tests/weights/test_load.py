@@ -13,10 +13,10 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, UnknownNameError, WeightsError
 from vitkit.model import create_model
 from vitkit.weights import hub
-from vitkit.weights.convert import convert
+from vitkit.weights.convert import convert, write_model
 from vitkit.weights.layouts import LAYOUTS, TARGETS
-from vitkit.weights.model_dir import load_model, read_model, save_model
-from vitkit.weights.write import write_model
+from vitkit.weights.load import load_model, load_with_report
+from vitkit.weights.model_dir import save_model
 
 CONFIG = dict(width=64, depth=2, heads=1, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
 
@@ -29,7 +29,7 @@ def bare(tmp_path):
 
 
 def test_a_bare_file_says_what_was_assumed_and_the_model_folder_keeps_it(bare, tmp_path):
-    model, report = read_model(bare)
+    model, report = load_with_report(bare)
     said = " ".join(report.assumed)
     for words in ("heads=1", "norm_eps=1e-06", "mean 0.485 0.456 0.406"):
         assert words in said, words
@@ -60,7 +60,7 @@ def test_given_preprocessing_is_no_assumption(bare, tmp_path):
     seen = Preprocess(size=(8, 8), mean=(0.1, 0.2, 0.3))
     (tmp_path / "seen.json").write_text(json.dumps(seen.to_dict()))
     for given in (seen, seen.to_dict(), tmp_path / "seen.json"):
-        model, report = read_model(bare, preprocess=given)
+        model, report = load_with_report(bare, preprocess=given)
         assert model.info.preprocess == seen
         assert not any("preprocessing" in line for line in report.assumed)
         assert model.info.origin["assumed"] == list(report.assumed)
@@ -70,7 +70,7 @@ def test_the_average_is_taken_from_a_training_state(tmp_path):
     state = create_model(CONFIG, seed=0).state_dict()
     average = {f"module.{key}": tensor + 1 for key, tensor in state.items()}
     torch.save({"epoch": 3, "model": state, "model_ema": average}, tmp_path / "last.pth")
-    model, report = read_model(tmp_path / "last.pth")
+    model, report = load_with_report(tmp_path / "last.pth")
     assert torch.equal(model.norm.bias, state["norm.bias"] + 1)
     assert "the weights under 'model_ema' were taken" in report.assumed
 
@@ -87,7 +87,7 @@ def test_every_layout_that_can_be_written_gives_back_the_same_tensors(tmp_path):
             written = write_model(original, tmp_path / layout.name, to)
             assert written.layout is layout
             suffix = "npz" if to == "npz" else "safetensors"
-            found, report = read_model(tmp_path / layout.name / f"model.{suffix}", config={"image_size": 8})
+            found, report = load_with_report(tmp_path / layout.name / f"model.{suffix}", config={"image_size": 8})
             assert report.layout in (layout.name, "timm")
             for key, tensor in found.state_dict().items():
                 assert torch.equal(tensor, original.state_dict()[key]), (layout.name, key)
@@ -171,7 +171,7 @@ def test_a_cached_hub_model_loads_offline_with_its_name_as_origin(monkeypatch, t
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     fetched = huggingface_hub.snapshot_download
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: fetched(*a, cache_dir=tmp_path, **k))
-    found, report = read_model("hf-hub:owner/name")
+    found, report = load_with_report("hf-hub:owner/name")
     assert torch.equal(found.norm.weight, model.norm.weight)
     assert report.source == "hf-hub:owner/name"
     converted = convert("hf-hub:owner/name", tmp_path / "hf", "hf")

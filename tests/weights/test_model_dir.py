@@ -9,8 +9,9 @@ import vitkit
 from vitkit.atomic import sha256
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
-from vitkit.model import ViT, create_model
-from vitkit.weights.model_dir import ModelInfo, load_model, read_config, read_model, save_model
+from vitkit.model import ModelInfo, ViT, create_model
+from vitkit.weights.load import load_model, load_with_report, read_config
+from vitkit.weights.model_dir import save_model
 
 CONFIG = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
 INFO = ModelInfo(
@@ -121,4 +122,4 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, how: str) -> None:
 def test_a_model_folder_says_itself_what_it_is(tmp_path):
     save_model(create_model("vit_nano_patch4_32"), tmp_path / "model")
     with pytest.raises(WeightsError, match="says itself what it is: heads cannot be set for it"):
-        read_model(tmp_path / "model", config={"heads": 2})
+        load_with_report(tmp_path / "model", config={"heads": 2})

@@ -10,8 +10,9 @@ from tests.model.small import random_images, small_model
 from tests.parity.compare import peer
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
-from vitkit.weights.metadata import ModelInfo
-from vitkit.weights.model_dir import load_model, save_model
+from vitkit.model import ModelInfo
+from vitkit.weights.load import load_model
+from vitkit.weights.model_dir import save_model
 from vitkit.weights.resize import adapt, resize_projection
 
 RGB = Preprocess(size=(16, 24), mean=(0.1, 0.5, 0.6), std=(0.2, 0.3, 0.5), crop_fraction=1.0)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vitkit.bench.naive_vit import TutorialViT
 from vitkit.model import ViTConfig
 from vitkit.weights import timm_config
-from vitkit.weights.reference_models import NotLive, library
+from vitkit.weights.reference_models import ReferenceUnavailable, library
 
 
 class Absent(Exception):
@@ -79,5 +79,5 @@ def build_peer(name: str, config: ViTConfig) -> nn.Module:
         raise Absent("takes images of three channels only")
     try:
         return build(config)
-    except NotLive as error:
+    except ReferenceUnavailable as error:
         raise Absent(f"{error}: pip install {package}") from error

@@ -18,7 +18,6 @@ from vitkit.inference.autotune import choose
 from vitkit.inference.engines import bf16_pays, make_engine
 from vitkit.model import ViT
 from vitkit.model.summary import summarize
-from vitkit.weights.metadata import ModelInfo
 
 RUNTIMES = {"openvino": "openvino", "onnxruntime": "onnx"}  # our graph in their runtime
 AGAINST = (*PEERS, *RUNTIMES)
@@ -110,7 +109,7 @@ def _at_its_best(model: nn.Module, images: Tensor) -> Run:
 
 def named(model: ViT) -> ViT:
     """Engines carry class names; a model by name has none yet."""
-    if model.info is None or not model.info.class_names:
+    if not model.info.class_names:
         model = copy.copy(model)
-        model.info = replace(model.info or ModelInfo(), class_names=tuple(map(str, range(model.config.num_classes))))
+        model.info = replace(model.info, class_names=tuple(map(str, range(model.config.num_classes))))
     return model.eval()

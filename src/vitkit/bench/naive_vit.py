@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.model import ViTConfig
-from vitkit.model.patch_embed import cut_patches
+from vitkit.model.patch_embed import patchify
 
 
 class Head(nn.Module):
@@ -45,6 +45,6 @@ class TutorialViT(nn.Module):
         self.norm, self.classifier = nn.LayerNorm(c.width), nn.Linear(c.width, c.num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        tokens = self.embed(cut_patches(images, self.patch))
+        tokens = self.embed(patchify(images, self.patch))
         x = torch.cat([self.cls.expand(len(images), -1, -1), tokens], dim=1) + self.positions
         return self.classifier(self.norm(self.layers(x))[:, 0])

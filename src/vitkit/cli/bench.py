@@ -112,6 +112,6 @@ def _model(name: str) -> "ViT":
 
     from vitkit.model import create_model
     from vitkit.model.variants import VARIANTS
-    from vitkit.weights.model_dir import load_model
+    from vitkit.weights.load import load_model
 
     return create_model(name) if name in VARIANTS and not Path(name).exists() else load_model(name)

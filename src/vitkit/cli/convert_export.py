@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from vitkit.cli.args import parse_image_sizes
-from vitkit.cli.model import tell_assumed
+from vitkit.cli.model import print_assumptions
 from vitkit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 def to_runtime(command: "Convert") -> int:
     from vitkit.export.export import export
     from vitkit.training.snapshot import as_folder
-    from vitkit.weights.model_dir import read_model
+    from vitkit.weights.load import load_with_report
 
     sizes = parse_image_sizes(command.sizes)
     opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
     with as_folder(command.source) as source:
-        model, report = read_model(source, **command.options())
-    tell_assumed(report)
+        model, report = load_with_report(source, **command.options())
+    print_assumptions(report)
     done = export(
         model,
         command.out,

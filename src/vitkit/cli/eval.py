@@ -57,14 +57,14 @@ class Eval:
     def run(self) -> int:
         from vitkit.evaluation import evaluate_predictions, sweep
         from vitkit.inference.autotune import pick_device
-        from vitkit.weights.model_dir import names_and_preprocess
+        from vitkit.weights.metadata import require_metadata
 
         folder = check_output_dir(self.out) if self.out else None
         device = pick_device("auto")
         model = open_model(self.model, self.class_names, self.preprocess, device)
         if self.knn is not None:
             return self._nearest(model, self.knn, folder)
-        names, preprocess = names_and_preprocess(model, self.model)
+        names, preprocess = require_metadata(model, self.model)
         sizes = self._pixel_sizes(model)
         other = open_model(self.against, device=device) if self.against else None
         data = open_judged(self.data, [model, other] if other else [model], self.split, **self._opening)
@@ -151,9 +151,9 @@ class Eval:
     def _predict(self, model: "ViT", called: str, data: "Dataset", split: str) -> "Predictions":
         """What the model says of the split, with labels in its own numbering."""
         from vitkit.evaluation import predict
-        from vitkit.weights.model_dir import names_and_preprocess
+        from vitkit.weights.metadata import require_metadata
 
-        names, preprocess = names_and_preprocess(model, called)
+        names, preprocess = require_metadata(model, called)
         _, images = self._pick(data, names, split)
         with tracked(f"evaluating {split}", quiet=self.json) as progress:
             return predict(model, images, preprocess, names, progress=progress, **self._reading)

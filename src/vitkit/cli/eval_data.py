@@ -33,15 +33,13 @@ def open_judged(spec: str, models: "Sequence[ViT]", split: str | None, **opening
 
 
 def drawn_by(model: "ViT") -> dict[str, Any]:
-    return model.info.drawn_by if model.info else {}
+    return model.info.drawn_by
 
 
 def _learned_from(model: "ViT", spec: str, opening: dict[str, Any]) -> bool:
     """The same place, or the same images elsewhere."""
     from vitkit.data.dataset import open_data
 
-    if model.info is None:
-        return False
     place = model.info.recipe.get("data")
     if place and (place == spec or Path(place).expanduser().resolve() == Path(spec).expanduser().resolve()):
         return True

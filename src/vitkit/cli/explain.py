@@ -106,7 +106,7 @@ def _readable(model: "ViT", paths: list[Path]) -> tuple[list[Path], int]:
     """Without those that are no images, which are named; how many these are."""
     from vitkit.errors import CorruptImageError, DataError
 
-    if model.info is None or model.info.preprocess is None:
+    if model.info.preprocess is None:
         return paths, 0
     good = []
     for path in paths:

@@ -16,22 +16,23 @@ def open_model(
 ) -> "ViT":
     """`class_names` and `preprocess` are for weights that bring none: a model's own are not to be mistaken."""
     from vitkit.errors import UsageError
-    from vitkit.weights.model_dir import own_info, read_model
+    from vitkit.weights.load import load_with_report
+    from vitkit.weights.model_dir import read_metadata
 
     for name, given in (("class_names", class_names), ("preprocess", preprocess)):
-        if given and (own := own_info(source)) and getattr(own, name):
+        if given and (own := read_metadata(source)) and getattr(own, name):
             raise UsageError(f"{source} brings its own {name.replace('_', ' ')}: leave out {flag(name)}")
-    model, report = read_model(source, class_names=class_names, preprocess=preprocess)
-    tell_assumed(report)
+    model, report = load_with_report(source, class_names=class_names, preprocess=preprocess)
+    print_assumptions(report)
     return model.to(device)
 
 
-def tell_assumed(report: "LoadReport") -> None:
+def print_assumptions(report: "LoadReport") -> None:
     for line in report.assumed:
         print(f"vitkit: assumed: {line}", file=sys.stderr)
 
 
-def holds_weights(model: str) -> bool:
+def is_checkpoint(model: str) -> bool:
     """A place where weights are, not the name of a variant."""
     from vitkit.weights.hub import is_name
 
@@ -41,6 +42,6 @@ def holds_weights(model: str) -> bool:
 def open_config(model: str) -> "ViTConfig":
     """Of a variant by its name, or of anything that holds a model."""
     from vitkit.model.variants import get_config
-    from vitkit.weights.model_dir import read_config
+    from vitkit.weights.load import read_config
 
-    return read_config(model) if holds_weights(model) else get_config(model)
+    return read_config(model) if is_checkpoint(model) else get_config(model)

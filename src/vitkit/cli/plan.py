@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import arg
 
 from vitkit.cli.args import flag
-from vitkit.cli.model import holds_weights, open_config
+from vitkit.cli.model import is_checkpoint, open_config
 from vitkit.cli.output import console, print_json, print_table
 from vitkit.cli.output_paths import check_figure_file
 from vitkit.errors import UsageError, WorkError
@@ -238,7 +238,7 @@ class Plan:
         budget = ["--minutes", f"{self.minutes:g}"] if self.minutes else ["--epochs", f"{answer.epochs:g}"]
         size = [f"preprocess.size={self.image_size}"] if self.image_size else []
         sets = [f"--set {setting}" for setting in (*answer.settings(), *size)]
-        weights = "--init" if holds_weights(self.model) else "--model"
+        weights = "--init" if is_checkpoint(self.model) else "--model"
         train = ["train", self.data or "DATA", weights, self.model, "--out", "runs/planned", *budget]
         train += ["--label", self.label] if self.label != "label" else []
         train += ["--data-dir", self.data_dir] if self.data_dir else []

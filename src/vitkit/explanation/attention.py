@@ -18,7 +18,7 @@ from vitkit.explanation.capture import read_attention
 from vitkit.model import ViT
 from vitkit.model.attention import attention_weights
 from vitkit.model.config import Pair
-from vitkit.model.validation import pick
+from vitkit.model.validation import resolve_indices
 
 Query = Literal["class", "mean"] | Pair
 ROWS_AT_ONCE = 64  # of a mean over many rows: no more of them are held than the fused forward takes itself
@@ -49,8 +49,8 @@ def attention_maps(
     to a sum of one is the attention that went to the class token and the registers.
     """
     c = model.config
-    wanted = pick("layer", layers, c.depth)
-    chosen = pick("head", heads, c.heads)
+    wanted = resolve_indices("layer", layers, c.depth)
+    chosen = resolve_indices("head", heads, c.heads)
     asked = readout(model, grid_of(model, images), query)
     found, _ = read_attention(model, images, lambda q, k: mean_row(q[:, chosen], k[:, chosen], asked), wanted)
     return torch.stack([to_grid(found[i], model, images) for i in wanted])

@@ -12,7 +12,7 @@ from vitkit.explanation.attention import Query, grid_of, mean_row, readout, to_g
 from vitkit.explanation.capture import read_attention
 from vitkit.explanation.occlusion import occlusion
 from vitkit.model import ViT
-from vitkit.model.validation import pick
+from vitkit.model.validation import resolve_indices
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def _attention(model: ViT, images: Tensor, asked: Asked) -> tuple[Tensor, Tensor
     by_pool = c.pooling == "attention" and asked.layer is None and asked.query is None
     layer = c.depth if by_pool else c.depth - 1 if asked.layer is None else asked.layer % c.depth
     whose = torch.ones(1) if by_pool else readout(model, grid_of(model, images), asked.query)
-    heads = pick("head", None if asked.head is None else [asked.head], c.heads)
+    heads = resolve_indices("head", None if asked.head is None else [asked.head], c.heads)
     found, logits = read_attention(model, images, lambda q, k: mean_row(q[:, heads], k[:, heads], whose), [layer])
     return to_grid(found[layer].mean(dim=1), model, images), logits
 
@@ -108,5 +108,5 @@ def check(name: str, model: ViT, given: Mapping[str, object]) -> Method:
         raise InputError(f"the model has no classifier, and {name!r} explains a class: use 'attention' or 'rollout'")
     for kind, count in (("layer", c.depth), ("head", c.heads)):
         if isinstance(number := given.get(kind), int):
-            pick(kind, [number], count)
+            resolve_indices(kind, [number], count)
     return method

@@ -17,7 +17,7 @@ from vitkit.explanation.capture import read_attention
 from vitkit.model import ViT
 from vitkit.model.attention import attention_weights
 from vitkit.model.config import Pair
-from vitkit.model.pos_embed import rotation, sincos_table
+from vitkit.model.pos_embed import axial_rope, sincos_table
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def position_similarity(model: ViT) -> Similarity | None:
     elif c.position == "sincos":
         table, about = sincos_table(c.grid, c.width), "cosine similarity of the fixed sine-cosine positions"
     elif c.position == "rotary":
-        table = torch.cat(rotation(c.grid, c.head_width), dim=1)
+        table = torch.cat(axial_rope(c.grid, c.head_width), dim=1)
         about = "mean cosine of the angles between rotary positions"
     else:
         return None
@@ -117,5 +117,5 @@ def token_norms(model: ViT, images: Float[Tensor, "b c h w"]) -> Float[np.ndarra
     """The length of each patch token after the last block, before the norm: outliers, which registers cure, stand
     out (Darcet et al. 2024)."""
     with eval_mode(model):
-        tokens = model.intermediates(images, [-1])[0]
+        tokens = model.forward_intermediates(images, [-1])[0]
     return to_grid(tokens.float().norm(dim=-1), model, images).cpu().numpy()

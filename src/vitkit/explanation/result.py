@@ -16,7 +16,7 @@ from vitkit.explanation.methods import DEFAULT, Asked, check
 from vitkit.inference.image_inputs import ImageInputs, SourceImages, prepare_images
 from vitkit.model import ViT
 from vitkit.model.validation import check_images
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 Target = int | str | Sequence[int | str]
 ATTENTION_AT_ONCE = 2**28  # numbers: 1 GiB of attention weights; decides how many images go through together
@@ -119,7 +119,7 @@ def class_indices(model: ViT, target: Target, count: int) -> Tensor:
 
 def class_names(model: ViT) -> Sequence[str]:
     """Numbers where the model brings no names."""
-    return (model.info and model.info.class_names) or [str(i) for i in range(model.config.num_classes)]
+    return model.info.class_names or [str(i) for i in range(model.config.num_classes)]
 
 
 def _class_index(model: ViT, wanted: Any) -> int:

@@ -28,7 +28,8 @@ from vitkit.export.quantize import quantize_onnx, quantize_openvino
 from vitkit.inference.engines import Eager, Exported, export_info
 from vitkit.model import ViT
 from vitkit.model.validation import check_images
-from vitkit.weights.model_dir import load_model, names_and_preprocess
+from vitkit.weights.load import load_model
+from vitkit.weights.metadata import require_metadata
 
 QUANTIZERS = {"onnx": quantize_onnx, "openvino": quantize_openvino}
 NEEDS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
@@ -75,7 +76,7 @@ def export(
     out = Path(out)
     _check(out, to, int8, sizes, dynamic_size)
     vit = (copy.deepcopy(model) if isinstance(model, ViT) else load_model(model)).cpu().float().eval()
-    names, preprocess = names_and_preprocess(vit, "the model" if isinstance(model, ViT) else model)
+    names, preprocess = require_metadata(vit, "the model" if isinstance(model, ViT) else model)
     takes = "pixels" if with_preprocessing else "images"
     tolerance = tolerance or (INT8 if int8 else FP32)
     stems = {file_stem(_pair(size)): preprocess.replace(size=size) for size in sizes} or {"model": preprocess}

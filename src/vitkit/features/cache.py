@@ -21,7 +21,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WorkError
 from vitkit.features.extract import Features, extract
 from vitkit.model import ViT
-from vitkit.weights.digest import hash_weights
+from vitkit.weights.state_dict import hash_weights
 
 LIMIT = 4 * 2**30  # bytes of features that are kept; the ones longest unused go first
 _ABOVE = ("head.", "head_dist.", "pre_logits.")  # what features do not pass through

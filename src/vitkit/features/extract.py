@@ -69,9 +69,9 @@ def set_classifier(model: ViT, weight: Float[Tensor, "k d"], bias: Float[Tensor,
 
 def preprocess_of(model: ViT, source: object) -> Preprocess:
     """How images have to be shown to it; features of images that are shown otherwise would mean little."""
-    if model.info is None or model.info.preprocess is None:
+    if model.info.preprocess is None:
         raise WeightsError(f"{source} brings no preprocessing: `vitkit convert` makes a model folder that does")
-    return cast(Preprocess, model.info.preprocess)
+    return model.info.preprocess
 
 
 def extract(

@@ -33,7 +33,7 @@ from vitkit.export.runtimes import Runtime, load_exported
 from vitkit.model import ViT
 from vitkit.runtime.data_parallel import InParts
 from vitkit.version import __version__
-from vitkit.weights.digest import hash_weights
+from vitkit.weights.state_dict import hash_weights
 
 LIMIT = 8 * 2**30  # bytes of prepared engines that are kept
 

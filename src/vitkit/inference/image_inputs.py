@@ -71,7 +71,7 @@ def prepare_images(
     many, _ = as_list(images)
     if not many:
         raise InputError("no images given: pass at least one")
-    if model.info is None or model.info.preprocess is None:
+    if model.info.preprocess is None:
         raise WeightsError("the model has no preprocessing settings: pass a normalised batch of tensors instead")
     preprocess: Preprocess = model.info.preprocess
     preprocess = preprocess if image_size is None else preprocess.replace(size=image_size)
@@ -159,7 +159,7 @@ def _decode(image: DecodableImage, index: int, preprocess: Preprocess) -> tuple[
 
 def _from_batch(model: "ViT", images: Tensor) -> SourceImages:
     """Recover pixels from a normalised batch; without the model's preprocessing, stretch each image to 0…255."""
-    if model.info is not None and model.info.preprocess is not None:
+    if model.info.preprocess is not None:
         pixels = model.info.preprocess.denormalize(images)
     else:
         low, high = images.amin(dim=(1, 2, 3), keepdim=True), images.amax(dim=(1, 2, 3), keepdim=True)

@@ -67,11 +67,12 @@ class Predictor:
         from vitkit.inference.autotune import choose, pick_device
         from vitkit.inference.engines import make_engine
         from vitkit.model import ViT
-        from vitkit.weights.model_dir import load_model, names_and_preprocess
+        from vitkit.weights.load import load_model
+        from vitkit.weights.metadata import require_metadata
 
         given = isinstance(model, ViT)
         self.model = vit = (model if isinstance(model, ViT) else load_model(model, pick_device(device))).eval()
-        self.class_names, preprocess = names_and_preprocess(vit, "the model" if given else model)
+        self.class_names, preprocess = require_metadata(vit, "the model" if given else model)
         self.preprocess = preprocess if size is None else preprocess.replace(size=size)
         if engine == "auto":
             choice = choose(vit, self.preprocess, images, self.batch_size())

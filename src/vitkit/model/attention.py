@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.model.config import ViTConfig
-from vitkit.model.pos_embed import Rotation, rotate
+from vitkit.model.pos_embed import Rope, apply_rope
 from vitkit.model.sdpa import attend
 
 
@@ -45,9 +45,9 @@ class Attention(nn.Module):
         self.proj = nn.Linear(inner, config.width)
         self.proj_drop = nn.Dropout(config.dropout)
 
-    def forward(self, x: Float[Tensor, "b t d"], turn: Rotation | None = None) -> Float[Tensor, "b t d"]:
+    def forward(self, x: Float[Tensor, "b t d"], rope: Rope | None = None) -> Float[Tensor, "b t d"]:
         q, k, v = rearrange(self.qkv(x), "b t (qkv h e) -> qkv b h t e", qkv=3, h=self.heads)
-        q, k = self._place(self.q_norm(q), turn), self._place(self.k_norm(k), turn)
+        q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
         dropout = self.attention_dropout if self.training else 0.0
         heads = attend(q, k, v, dropout)
         return self.proj_drop(self.proj(rearrange(heads, "b h t e -> b t (h e)")))
@@ -55,13 +55,13 @@ class Attention(nn.Module):
     def weights(
         self,
         x: Float[Tensor, "b t d"],
-        turn: Rotation | None = None,
+        rope: Rope | None = None,
         heads: Sequence[int] | None = None,
         queries: Sequence[int] | None = None,
     ) -> Float[Tensor, "b h q t"]:
         """What the forward's kernel used: exact, and only for the heads and query rows asked for."""
         q, k = rearrange(self._project_qk(x), "b t (qk h e) -> qk b h t e", qk=2, h=self.heads)
-        q, k = self._place(self.q_norm(q), turn), self._place(self.k_norm(k), turn)
+        q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
         if heads is not None:
             q, k = q[:, list(heads)], k[:, list(heads)]
         if queries is not None:
@@ -72,7 +72,3 @@ class Attention(nn.Module):
         """The first two thirds of eq. 5: the map needs no values."""
         rows = 2 * self.heads * self.head_width
         return F.linear(x, self.qkv.weight[:rows], None if self.qkv.bias is None else self.qkv.bias[:rows])
-
-    @staticmethod
-    def _place(x: Tensor, turn: Rotation | None) -> Tensor:
-        return x if turn is None else rotate(x, turn)

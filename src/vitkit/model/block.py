@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitkit.model.attention import Attention
 from vitkit.model.config import ViTConfig
-from vitkit.model.pos_embed import Rotation
+from vitkit.model.pos_embed import Rope
 
 
 class Block(nn.Module):
@@ -29,20 +29,20 @@ class Block(nn.Module):
         self.ls2 = _layer_scale(config)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Float[Tensor, "b t d"], turn: Rotation | None = None) -> Float[Tensor, "b t d"]:
-        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), turn)))
+    def forward(self, x: Float[Tensor, "b t d"], rope: Rope | None = None) -> Float[Tensor, "b t d"]:
+        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), rope)))
         x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
         return x
 
     def attention(
         self,
         x: Float[Tensor, "b t d"],
-        turn: Rotation | None = None,
+        rope: Rope | None = None,
         heads: Sequence[int] | None = None,
         queries: Sequence[int] | None = None,
     ) -> Float[Tensor, "b h q t"]:
         """The weights with which this block's attention looks at its input."""
-        return self.attn.weights(self.norm1(x), turn, heads, queries)
+        return self.attn.weights(self.norm1(x), rope, heads, queries)
 
 
 class MLP(nn.Module):

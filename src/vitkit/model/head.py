@@ -47,7 +47,7 @@ class AttentionPool(nn.Module):
         return (pooled + self.mlp(self.norm(pooled)))[:, 0]
 
 
-class HiddenLayer(nn.Module):
+class PreLogits(nn.Module):
     """tanh(Wx + b), before the classifier while pre-training (section 3.1); dropped for fine-tuning."""
 
     def __init__(self, width: int, hidden: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitkit.model.config import Pair, ViTConfig
 
 
-def cut_patches(images: Float[Tensor, "b c h w"], patch: Pair) -> Float[Tensor, "b n p"]:
+def patchify(images: Float[Tensor, "b c h w"], patch: Pair) -> Float[Tensor, "b n p"]:
     """Each row is one patch, flattened: row by row over the grid, channel by channel inside.
 
     A plain `reshape(b, n, p)` would cut the image into runs of consecutive pixels instead: the grid axes have to
@@ -39,7 +39,7 @@ class PatchEmbed(nn.Module):
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
         features = self.stem(images)
         if self.as_linear:
-            return F.linear(cut_patches(features, self.patch), self.proj.weight.flatten(1), self.proj.bias)
+            return F.linear(patchify(features, self.patch), self.proj.weight.flatten(1), self.proj.bias)
         return rearrange(self.proj(features), "b d gh gw -> b (gh gw) d")
 
 

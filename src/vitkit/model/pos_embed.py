@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitkit.model.config import Pair
 
-Rotation = tuple[Float[Tensor, "n e"], Float[Tensor, "n e"]]  # cosines and sines, one row per patch
+Rope = tuple[Float[Tensor, "n e"], Float[Tensor, "n e"]]  # cosines and sines, one row per patch
 
 
 def resample_table(table: Float[Tensor, "n d"], old: Pair, new: Pair, mode: str) -> Float[Tensor, "m d"]:
@@ -41,7 +41,7 @@ def sincos_table(grid: Pair, width: int, device: torch.device | None = None) -> 
     return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=1)
 
 
-def rotation(grid: Pair, head_width: int, device: torch.device | None = None, base: float = 100.0) -> Rotation:
+def axial_rope(grid: Pair, head_width: int, device: torch.device | None = None, base: float = 100.0) -> Rope:
     """The angles of every patch: e/4 frequencies for its row and e/4 for its column, on both halves of the head."""
     rows, columns = (2 * (torch.arange(g, device=device) + 0.5) / g - 1 for g in grid)
     centres = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), dim=-1).flatten(0, 1)
@@ -50,9 +50,11 @@ def rotation(grid: Pair, head_width: int, device: torch.device | None = None, ba
     return angles.cos(), angles.sin()
 
 
-def rotate(x: Float[Tensor, "b h t e"], turn: Rotation) -> Float[Tensor, "b h t e"]:
+def apply_rope(x: Float[Tensor, "b h t e"], rope: Rope | None) -> Float[Tensor, "b h t e"]:
     """Turn the pairs (xᵢ, xᵢ₊ₑ⸝₂) of every patch token; prefix tokens have no place and stay as they are."""
-    cos, sin = (part.to(x.dtype) for part in turn)
+    if rope is None:
+        return x
+    cos, sin = (part.to(x.dtype) for part in rope)
     prefix, patches = x[..., : -cos.shape[0], :], x[..., -cos.shape[0] :, :]
     first, second = patches.chunk(2, dim=-1)
     return torch.cat([prefix, patches * cos + torch.cat([-second, first], dim=-1) * sin], dim=-2)

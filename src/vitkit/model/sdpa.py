@@ -22,7 +22,7 @@ def has_bf16_units() -> bool:
     return any(said) or not said
 
 
-_UNITS = has_bf16_units()  # asked once: a compiler cannot trace the question
+_HAS_NATIVE_BF16 = has_bf16_units()  # asked once: a compiler cannot trace the question
 
 
 def attend(
@@ -30,12 +30,12 @@ def attend(
 ) -> Float[Tensor, "b h t e"]:
     if not _backward_is_slow(q):
         return fused(q, k, v, dropout)
-    return plain(q, k, v) if trains_plainly(q.shape[2], dropout) else in_float32(q, k, v, dropout)
+    return plain(q, k, v) if uses_unfused_backward(q.shape[2], dropout) else in_float32(q, k, v, dropout)
 
 
-def trains_plainly(tokens: int, dropout: float = 0.0) -> bool:
+def uses_unfused_backward(tokens: int, dropout: float = 0.0) -> bool:
     """In bf16 on this CPU."""
-    return _UNITS and tokens <= SHORT and not dropout
+    return _HAS_NATIVE_BF16 and tokens <= SHORT and not dropout
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:

@@ -36,7 +36,7 @@ def check_images(images: Tensor, model: "ViT") -> None:
         raise InputError(f"image {bad} of the batch has NaN or infinite pixels: look at how it was read or normalised")
 
 
-def pick(kind: str, wanted: Sequence[int] | None, count: int) -> list[int]:
+def resolve_indices(kind: str, wanted: Sequence[int] | None, count: int) -> list[int]:
     """Indices as asked for, -1 being the last; all of them by default."""
     if wanted is None:
         return list(range(count))

@@ -14,11 +14,12 @@ from torch.utils.checkpoint import checkpoint
 from vitkit.errors import ConfigError
 from vitkit.model.block import Block
 from vitkit.model.config import Pair, ViTConfig
-from vitkit.model.head import AttentionPool, HiddenLayer, Pool
+from vitkit.model.head import AttentionPool, Pool, PreLogits
+from vitkit.model.info import ModelInfo
 from vitkit.model.init import init_weights
 from vitkit.model.patch_embed import PatchEmbed
-from vitkit.model.pos_embed import Rotation, resample_table, rotation, sincos_table
-from vitkit.model.validation import check_images, pick
+from vitkit.model.pos_embed import Rope, axial_rope, resample_table, sincos_table
+from vitkit.model.validation import check_images, resolve_indices
 
 
 class ViT(nn.Module):
@@ -27,8 +28,8 @@ class ViT(nn.Module):
     def __init__(self, config: ViTConfig | Mapping[str, Any], generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = c = config if isinstance(config, ViTConfig) else ViTConfig.from_dict(config)
-        self.checkpoint_blocks = False  # trade time for memory: keep one tensor per block, recompute the rest
-        self.info: Any = None  # what travels with the weights: class names, preprocessing … (weights/model_dir.py)
+        self.grad_checkpointing = False  # trade time for memory: keep one tensor per block, recompute the rest
+        self.info = ModelInfo()  # class names, preprocessing … that travel with the weights
 
         self.patch_embed = PatchEmbed(c)
         self.cls_token = nn.Parameter(torch.empty(1, 1, c.width)) if c.class_token else None
@@ -45,7 +46,7 @@ class ViT(nn.Module):
 
         self.attn_pool = AttentionPool(c) if c.pooling == "attention" else Pool(c)
         self.fc_norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "pooled" else nn.Identity()
-        self.pre_logits = HiddenLayer(c.pooled_width, c.head_hidden) if c.head_hidden else nn.Identity()
+        self.pre_logits = PreLogits(c.pooled_width, c.head_hidden) if c.head_hidden else nn.Identity()
         self.head = _classifier(c)
         self.head_dist = _classifier(c) if c.distillation else None
         init_weights(self, generator, xavier=c.init == "xavier")
@@ -63,12 +64,12 @@ class ViT(nn.Module):
 
     def forward_features(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b t d"]:
         """All tokens after the last norm: class and distillation token, then registers, then patches row by row."""
-        x, turn = self.embed(images)
+        x, rope = self.embed(images)
         for block in self.blocks:
-            x = self._run(block, x, turn)
+            x = self._run(block, x, rope)
         return self.norm(x)
 
-    def embed(self, images: Float[Tensor, "b c h w"]) -> tuple[Float[Tensor, "b t d"], Rotation | None]:
+    def embed(self, images: Float[Tensor, "b c h w"]) -> tuple[Float[Tensor, "b t d"], Rope | None]:
         """z₀ = [x_class; xₚ¹E; xₚ²E; …; xₚᴺE] + E_pos (eq. 1), and the angles of rotary positions."""
         check_images(images, self)
         grid = images.shape[2] // self.config.patch_size[0], images.shape[3] // self.config.patch_size[1]
@@ -80,8 +81,8 @@ class ViT(nn.Module):
         if self.reg_token is not None:
             tokens.append(self.reg_token.expand(images.shape[0], -1, -1))
         tokens.append(self.patch_embed(images) + patch_position)
-        turn = rotation(grid, self.config.head_width, images.device) if self.config.position == "rotary" else None
-        return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), turn
+        rope = axial_rope(grid, self.config.head_width, images.device) if self.config.position == "rotary" else None
+        return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), rope
 
     def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
         """What to add to the class token and to the patch tokens."""
@@ -94,20 +95,29 @@ class ViT(nn.Module):
             return 0.0, sincos_table(grid, c.width, weight.device).to(weight.dtype)
         return 0.0, 0.0
 
-    def _run(self, block: nn.Module, x: Tensor, turn: Rotation | None) -> Tensor:
-        if self.checkpoint_blocks and self.training:
-            return checkpoint(block, x, turn, use_reentrant=False)
-        return block(x, turn)
+    def _run(self, block: nn.Module, x: Tensor, rope: Rope | None) -> Tensor:
+        if self.grad_checkpointing and self.training:
+            return checkpoint(block, x, rope, use_reentrant=False)
+        return block(x, rope)
 
-    def intermediates(
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Keep one tensor per block in training and recompute the others in the backward: less memory, more time."""
+        self.grad_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of tokens and position tables, which optimizers should not decay."""
+        names = ("cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent")
+        return {name for name, _ in self.named_parameters() if name in names}
+
+    def forward_intermediates(
         self, images: Float[Tensor, "b c h w"], layers: Sequence[int] | None = None, norm: bool = False
     ) -> list[Float[Tensor, "b t d"]]:
         """The tokens after the given blocks (all by default; -1 is the last), through the final norm if asked."""
-        wanted = pick("layer", layers, self.config.depth)
-        x, turn = self.embed(images)
+        wanted = resolve_indices("layer", layers, self.config.depth)
+        x, rope = self.embed(images)
         found = {}
         for i, block in enumerate(self.blocks[: max(wanted, default=-1) + 1]):
-            x = self._run(block, x, turn)
+            x = self._run(block, x, rope)
             if i in wanted:
                 found[i] = self.norm(x) if norm else x
         return [found[i] for i in wanted]
@@ -124,27 +134,27 @@ class ViT(nn.Module):
         The forward runs on its fused kernel as always; queries and keys of the asked layers are computed once more.
         Token 0 is the class token if there is one: `queries=[0]` is "where the class token looks".
         """
-        wanted = pick("layer", layers, self.config.depth)
-        heads = pick("head", heads, self.config.heads)
-        x, turn = self.embed(images)
-        rows = pick("query", queries, x.shape[1])
+        wanted = resolve_indices("layer", layers, self.config.depth)
+        heads = resolve_indices("head", heads, self.config.heads)
+        x, rope = self.embed(images)
+        rows = resolve_indices("query", queries, x.shape[1])
         found = {}
         for i, block in enumerate(self.blocks[: max(wanted, default=-1) + 1]):
             if i in wanted:
-                found[i] = cast(Block, block).attention(x, turn, heads, rows)
+                found[i] = cast(Block, block).attention(x, rope, heads, rows)
             if i < max(wanted):
-                x = self._run(block, x, turn)
+                x = self._run(block, x, rope)
         return torch.stack([found[i] for i in wanted])
 
-    def reset_head(self, num_classes: int, hidden: int = 0) -> None:
+    def reset_classifier(self, num_classes: int, hidden: int = 0) -> None:
         """A new classifier: zero weights, so that fine-tuning starts from the features as they are (section 4.1).
 
         The hidden layer of a pre-training head is dropped, or made anew where `hidden` gives its width.
         """
         self.config = self.config.replace(num_classes=num_classes, head_hidden=hidden)
-        self.info = self.info and self.info.replace(class_names=())  # the old names must not label the new classes
+        self.info = self.info.replace(class_names=())  # the old names must not label the new classes
         like = self.patch_embed.proj.weight
-        self.pre_logits = HiddenLayer(self.config.pooled_width, hidden) if hidden else nn.Identity()
+        self.pre_logits = PreLogits(self.config.pooled_width, hidden) if hidden else nn.Identity()
         init_weights(self.pre_logits, xavier=self.config.init == "xavier")
         self.pre_logits.to(like.device, like.dtype)
         self.head = _classifier(self.config).to(like.device, like.dtype)

@@ -13,7 +13,7 @@ number on the residual path (float32 throughout), `n` of one in a matrix product
 from dataclasses import dataclass
 
 from vitkit.model import ViTConfig
-from vitkit.model.sdpa import trains_plainly
+from vitkit.model.sdpa import uses_unfused_backward
 from vitkit.plan.job import Job
 
 FLOAT = 4
@@ -59,7 +59,7 @@ def tokens(c: ViTConfig) -> int:
 def _attention(job: Job, t: int) -> int:
     c, n = job.config, job.narrow
     inner = c.heads * c.head_width
-    plain = job.device == "cpu" and n != FLOAT and trains_plainly(t, c.attention_dropout)
+    plain = job.device == "cpu" and n != FLOAT and uses_unfused_backward(t, c.attention_dropout)
     kernel = FLOAT if job.device == "cpu" and not plain else n  # model/sdpa.py: else a CPU trains it in float32
     kept = FLOAT * c.width + STATISTICS + n * c.width  # norm1: its input and, for qkv, its output
     kept += 4 * kernel * inner + (n * t if plain else FLOAT) * c.heads  # weights, or the log-sum-exp of their rows

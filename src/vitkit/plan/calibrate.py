@@ -31,7 +31,7 @@ class Step:
     def __init__(self, job: Job) -> None:
         c = job.config
         self.job, self.model = job, create_model(c, seed=0).train()
-        self.model.checkpoint_blocks = job.checkpoint
+        self.model.set_grad_checkpointing(job.checkpoint)
         self.optimizers = optimizer.build(self.model, recipe.Optimizer(name=job.optimizer))
         self.average = optimizer.Average(self.model) if job.ema else None
         draw = torch.Generator().manual_seed(0)

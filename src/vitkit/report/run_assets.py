@@ -14,7 +14,7 @@ from vitkit.model.config import Pair
 from vitkit.report.run import Run
 from vitkit.training.init_from import start_from
 from vitkit.training.task import open_dataset, suggest_preprocess
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any
 from vitkit.errors import InputError
 from vitkit.inference import Predictor
 from vitkit.serve.errors import Refusal
-from vitkit.weights.model_dir import CARD, ModelInfo, card, own_info
+from vitkit.weights.model_card import CARD, render_model_card
+from vitkit.weights.model_dir import read_metadata
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _unique(name: str, taken: dict[str, Served]) -> str:
 
 def _assumed(source: str, predictor: Predictor) -> Sequence[str]:
     info = predictor.model.info if predictor.model is not None else None
-    return () if info is None or own_info(source) else info.origin.get("assumed", ())
+    return () if info is None or read_metadata(source) else info.origin.get("assumed", ())
 
 
 def _card(source: str, name: str, predictor: Predictor) -> str:
@@ -89,5 +90,5 @@ def _card(source: str, name: str, predictor: Predictor) -> str:
         if Path(source).exists() and place.is_file() and described:
             return place.read_text()
     if predictor.model is not None:
-        return card(name, predictor.model, predictor.model.info or ModelInfo())
+        return render_model_card(name, predictor.model, predictor.model.info)
     return f"# {name}\n\nAn export, run by {predictor.engine.name}. {len(predictor.class_names)} classes.\n"

@@ -17,8 +17,9 @@ from vitkit.features.extract import classify
 from vitkit.model import ViT
 from vitkit.training.loss import teacher_answers
 from vitkit.training.recipe import Distill, Recipe
-from vitkit.weights.digest import hash_weights
-from vitkit.weights.model_dir import load_model, names_and_preprocess
+from vitkit.weights.load import load_model
+from vitkit.weights.metadata import require_metadata
+from vitkit.weights.state_dict import hash_weights
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def make_teacher(
     d: Distill, model: ViT, class_names: Sequence[str], student: Preprocess, train: Split, device: torch.device
 ) -> Teacher:
     """Ready to be asked; refused where it does not know the classes."""
-    names, own = names_and_preprocess(model, d.teacher)
+    names, own = require_metadata(model, d.teacher)
     number = {name: i for i, name in enumerate(names)}
     if unknown := [name for name in class_names if name not in number]:
         raise ConfigError(

@@ -14,7 +14,7 @@ from vitkit.features.extract import set_classifier
 from vitkit.model import ViT, ViTConfig, create_model
 from vitkit.training.log import Log
 from vitkit.training.recipe import Recipe
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 FREE = ("pooling", "dropout", "attention_dropout", "drop_path")  # settings that no tensor below the classifier hangs on
 
@@ -42,17 +42,17 @@ def adapt(
         )
     if any(side % patch for side, patch in zip(size, start.config.patch_size, strict=True)):
         raise ConfigError(f"preprocess.size={size}: must be a multiple of the weights' patch {start.config.patch_size}")
-    known = tuple(start.info.class_names) if start.info else ()
+    known = tuple(start.info.class_names)
     config = start.config.replace(
         **{**(wider(start.config) if widen and known != tuple(class_names) else {}), **changes}
     )
     if known != tuple(class_names) or config.pooling != start.config.pooling:
-        start.reset_head(0)
+        start.reset_classifier(0)
     model = create_model(config.replace(num_classes=start.config.num_classes, head_hidden=start.config.head_hidden))
     model.load_state_dict(start.state_dict())
     model.info = start.info
     if not model.config.num_classes:
-        model.reset_head(len(class_names))
+        model.reset_classifier(len(class_names))
     return model
 
 
@@ -66,7 +66,7 @@ def wider(config: ViTConfig) -> dict[str, Any]:
 
 
 def needs_head(recipe: Recipe, model: ViT) -> bool:
-    return recipe.head == "probe" and not (model.info and model.info.class_names)
+    return recipe.head == "probe" and not model.info.class_names
 
 
 def fit_head(model: ViT, train: Split, preprocess: Preprocess, seed: int, weights: Tensor | None, log: Log) -> None:

@@ -21,7 +21,7 @@ from vitkit.evaluation import evaluate_predictions
 from vitkit.features.knn_eval import nearest
 from vitkit.training import Recipe, get_recipe, train
 from vitkit.training.task import open_dataset, suggest_preprocess
-from vitkit.weights.model_dir import load_model
+from vitkit.weights.load import load_model
 
 ENOUGH = 0.995  # of validation: what is left to gain is less than a small validation split can show
 SAME_IMAGES = ("data", "label", "data_dir", "seed", "val_fraction", "corrupt_limit")  # what all rungs have in common

@@ -10,7 +10,7 @@ from torch import Tensor
 from vitkit.errors import WorkError
 from vitkit.model import create_model
 from vitkit.training import checkpoint
-from vitkit.weights.model_dir import CONFIG, own_folder, read_description, save_model
+from vitkit.weights.model_dir import CONFIG, find_model_dir, read_config_json, save_model
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def as_folder(source: str) -> Iterator[str]:
     if weights is None:
         yield source
         return
-    config, info, _ = read_description(states / CONFIG)
+    config, info, _ = read_config_json(states / CONFIG)
     model = create_model(config, device="meta")
     model.load_state_dict(weights, assign=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +33,7 @@ def as_folder(source: str) -> Iterator[str]:
 
 def _find(source: Path) -> tuple[dict[str, Tensor] | None, Path]:
     states = source / "checkpoints"
-    if (states / CONFIG).is_file() and own_folder(source) is None:
+    if (states / CONFIG).is_file() and find_model_dir(source) is None:
         saved = checkpoint.find_newest(states)
         if saved is None:
             raise WorkError(f"{source} has no state yet: let it train for a while")

@@ -20,7 +20,7 @@ from vitkit.data.sampler import PAIR, Plan
 from vitkit.data.views import View, view
 from vitkit.data.windows import windows_of
 from vitkit.errors import ConfigError, CorruptImageError, DataError, UsageError
-from vitkit.model import ViT, create_model
+from vitkit.model import ModelInfo, ViT, create_model
 from vitkit.training import checkpoint
 from vitkit.training import fsdp as sharding
 from vitkit.training import optim as optimizer
@@ -35,7 +35,7 @@ from vitkit.training.recipe import Recipe
 from vitkit.training.saving import Saver, ShardSaver, WholeSaver
 from vitkit.training.schedule import check_sizes
 from vitkit.training.state import State
-from vitkit.weights.model_dir import CONFIG, ModelInfo, describe, read_description
+from vitkit.weights.model_dir import CONFIG, read_config_json, to_config_json
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def open_task(recipe: Recipe, data: Dataset, start: ViT | None, quiet: bool = Tr
 
 def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Preprocess:
     """That of the weights it starts from; else what the images themselves ask for; then the recipe's changes."""
-    if start is not None and start.info and start.info.preprocess:
+    if start is not None and start.info.preprocess:
         found = start.info.preprocess
     else:
         size = (start or create_model(recipe.model, device="meta", **recipe.config)).config.image_size
@@ -198,9 +198,9 @@ def prepare(
         log.say(note)
     for name, reason in task.skipped:
         log.say(f"left out: {name}: {reason}")
-    for line in model.info.origin.get("assumed", ()) if model.info else ():
+    for line in model.info.origin.get("assumed", ()):
         log.say(f"assumed of {recipe.init}: {line}")
-    model.checkpoint_blocks = recipe.machine.checkpoint_blocks
+    model.set_grad_checkpointing(recipe.machine.checkpoint_blocks)
     plan = sample_plan(recipe, task.train, task.classes, world.size)
     lost = Corrupt(len(task.train), recipe.corrupt_limit)
     weights = class_weights(task.train.labels, task.classes).to(world.device)
@@ -222,7 +222,7 @@ def prepare(
         world.spread(model.state_dict().values())
     if saved is None:
         world.first(lambda: _describe(model, recipe, task, states))
-    elif read_description(states / CONFIG)[0] != model.config:
+    elif read_config_json(states / CONFIG)[0] != model.config:
         raise UsageError(
             f"{folder} was begun with another architecture under the name {recipe.model}: go on with it in the version "
             "of vitkit that began it"
@@ -246,7 +246,7 @@ def prepare(
 def _describe(model: ViT, recipe: Recipe, task: Task, states: Path) -> None:
     """Beside the states: with it one of them can be made a model, whatever becomes of the run."""
     states.mkdir(parents=True, exist_ok=True)
-    write_json(states / CONFIG, describe(model.config, info(recipe, task, model.info)))
+    write_json(states / CONFIG, to_config_json(model.config, info(recipe, task, model.info)))
 
 
 def _chosen(saved: checkpoint.Saved, recipe: Recipe) -> Choice:

@@ -5,9 +5,8 @@ from typing import Any
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
-from vitkit.model import ViTConfig
-from vitkit.weights.metadata import ModelInfo
-from vitkit.weights.told import Told, square
+from vitkit.model import ModelInfo, ViTConfig
+from vitkit.weights.metadata import SidecarConfig, square
 
 # theirs → ours, where both are the same number
 _FIELDS = {
@@ -33,10 +32,10 @@ _CLASSES = {
 }
 
 
-def read_config(values: Mapping[str, Any], preprocessor: Mapping[str, Any] | None, where: object) -> Told:
+def read_config(values: Mapping[str, Any], preprocessor: Mapping[str, Any] | None, where: object) -> SidecarConfig:
     kind = values.get("model_type")
     if kind not in KINDS:
-        return Told(notes=(f"config.json is of the kind {kind!r}, which is not known: not used",))
+        return SidecarConfig(notes=(f"config.json is of the kind {kind!r}, which is not known: not used",))
     if kind == "clip":
         values = values.get("vision_config") or {}
     config = {ours: values[theirs] for theirs, ours in _FIELDS.items() if values.get(theirs) is not None}
@@ -56,7 +55,7 @@ def read_config(values: Mapping[str, Any], preprocessor: Mapping[str, Any] | Non
     labels = tuple(str(names[key]) for key in sorted(names, key=int)) if all(map(_is_index, names)) else ()
     if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
         labels = ()  # placeholders, not names
-    return Told(config, labels, _read_preprocessor(preprocessor, where) if preprocessor else None)
+    return SidecarConfig(config, labels, _read_preprocessor(preprocessor, where) if preprocessor else None)
 
 
 def _is_index(key: Any) -> bool:

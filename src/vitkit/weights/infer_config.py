@@ -9,7 +9,7 @@ from torch import Tensor
 from vitkit.errors import ConfigError, WeightsError
 from vitkit.model import ViTConfig
 from vitkit.model.variants import SIZES
-from vitkit.weights.told import square
+from vitkit.weights.metadata import square
 
 # No tensor shows the heads, but published models of a width have all the same number; 1536 is DINOv2's giant.
 HEADS = {size.width: size.heads for size in SIZES.values()} | {1536: 24}
@@ -31,7 +31,7 @@ Tensors = Mapping[str, Tensor]
 Values = dict[str, Any]
 
 
-def deduce_config(
+def infer_config(
     tensors: Tensors, told: Mapping[str, Any], habits: Mapping[str, Any], where: object
 ) -> tuple[ViTConfig, list[str]]:
     """The config, and what of it is assumed.

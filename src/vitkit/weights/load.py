@@ -1,6 +1,7 @@
 """Weights of other libraries as a vitkit model: layout and config found out, every tensor accounted for."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +10,97 @@ from torch import Tensor
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
-from vitkit.model import ViT, ViTConfig
-from vitkit.weights.build import build
-from vitkit.weights.equivalent import without_register_rows
-from vitkit.weights.infer_config import deduce_config
+from vitkit.model import ModelInfo, ViT, ViTConfig
+from vitkit.weights import hub, sidecar
+from vitkit.weights.infer_config import infer_config
 from vitkit.weights.layouts import Layout
-from vitkit.weights.metadata import LoadReport, ModelInfo
-from vitkit.weights.sidecar import read_beside
-from vitkit.weights.state_dict import detect, to_ours, zeros
+from vitkit.weights.metadata import LoadReport
+from vitkit.weights.model_dir import CONFIG, find_model_dir, read_config_json, read_model_dir
+from vitkit.weights.resize import Side, adapt
+from vitkit.weights.sidecar import read_sidecar
+from vitkit.weights.state_dict import build, detect, import_state_dict, without_register_rows, zeros
 from vitkit.weights.tensor_files import find_weights, read_tensors
 
+Names = Sequence[str] | str | Path  # class names, or a file of them
+Given = Preprocess | Mapping[str, Any] | str | Path
 
-def read_foreign(source: Path, given: Mapping[str, Any] | None = None, name: str = "") -> tuple[ViT, LoadReport]:
+
+def load_model(
+    source: str | Path,
+    device: str | torch.device = "cpu",
+    *,
+    class_names: Names | None = None,
+    preprocess: Given | None = None,
+    config: Mapping[str, Any] | None = None,
+    image_size: Side | None = None,
+    patch_size: Side | None = None,
+    in_channels: int | None = None,
+    num_classes: int | None = None,
+) -> ViT:
+    """The model of a model folder, a run folder, a foreign checkpoint or hf-hub:owner/name, in eval mode.
+
+    Refused where anything does not fit. `model.info` holds what came with it; of foreign weights `model.info.origin`
+    says what had to be assumed. Class names and preprocessing, or files of them, may be given where the weights bring
+    none; `config` gives what no tensor shows, such as {"heads": 6}. Another image size, patch size, number of channels
+    or of classes than the weights have adapts them.
+    """
+    model, _ = load_with_report(
+        source, class_names=class_names, preprocess=preprocess, config=config, image_size=image_size,
+        patch_size=patch_size, in_channels=in_channels, num_classes=num_classes,
+    )  # fmt: skip
+    return model.to(device)
+
+
+def load_with_report(
+    source: str | Path,
+    *,
+    class_names: Names | None = None,
+    preprocess: Given | None = None,
+    config: Mapping[str, Any] | None = None,
+    image_size: Side | None = None,
+    patch_size: Side | None = None,
+    in_channels: int | None = None,
+    num_classes: int | None = None,
+) -> tuple[ViT, LoadReport]:
+    """The same, with the report of how it came about."""
+    path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
+    folder = find_model_dir(path)
+    if folder and config:
+        raise WeightsError(f"{source} says itself what it is: {', '.join(config)} cannot be set for it")
+    name = str(source) if hub.is_name(source) else ""
+    model, report = read_model_dir(folder) if folder else load_foreign(path, config, name)
+    if preprocess is not None:
+        model.info = model.info.replace(preprocess=sidecar.preprocess(preprocess))
+    model, changes = adapt(model, image_size, patch_size, in_channels, num_classes)
+    if class_names is not None:
+        names = sidecar.class_names(class_names)
+        if len(names) != model.config.num_classes:
+            raise WeightsError(f"{len(names)} class names for a model of {model.config.num_classes} classes ({source})")
+        model.info = model.info.replace(class_names=names)
+    if changes or preprocess is not None:
+        assumed = [line for line in report.assumed if preprocess is None or not line.startswith("preprocessing: ")]
+        report = dataclasses.replace(report, config=model.config, assumed=assumed, adapted=changes)
+        if not folder:
+            model.info = model.info.replace(origin=report.origin())
+    return model, report
+
+
+def read_config(source: str | Path) -> ViTConfig:
+    path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
+    folder = find_model_dir(path)
+    return read_config_json(folder / CONFIG)[0] if folder else load_foreign(path)[1].config
+
+
+def load_foreign(source: Path, given: Mapping[str, Any] | None = None, name: str = "") -> tuple[ViT, LoadReport]:
     """The model with its `info`, and how it came about. `given` are config values that no tensor shows."""
     path = find_weights(source)
     raw, note = read_tensors(path)
-    told = read_beside(path)
+    told = read_sidecar(path)
     layout = detect(raw, path)
-    mapped = to_ours(layout, raw, path)
+    mapped = import_state_dict(layout, raw, path)
     tensors = _as_float32(mapped.tensors, path)
     hints = {**told.config, **({"heads": mapped.heads} if mapped.heads else {}), **(given or {})}
-    config, assumed = deduce_config(tensors, hints, layout.config, path)
+    config, assumed = infer_config(tensors, hints, layout.config, path)
     filled = zeros(layout, tensors, config)
     tensors = without_register_rows(tensors, config) | _zeros_for(filled, config)
     model = build(config, tensors, path)

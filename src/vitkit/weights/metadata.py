@@ -1,6 +1,5 @@
 """What travels with the weights, and what loading foreign ones had to assume."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,27 +7,6 @@ from typing import Any
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
 from vitkit.model import ViT, ViTConfig
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """`load_model` leaves it in `model.info`; `save_model` writes it back."""
-
-    class_names: Sequence[str] = ()
-    preprocess: Preprocess | None = None
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)  # name, fingerprint and counts of the training data
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    license: str = ""
-    origin: Mapping[str, Any] = field(default_factory=dict)  # of weights that came from elsewhere: LoadReport.origin()
-
-    @property
-    def drawn_by(self) -> dict[str, Any]:
-        """What decided which images were set aside for validation, where the data did not say so: for `open_data`."""
-        return {key: self.recipe[key] for key in ("seed", "val_fraction") if key in self.recipe}
-
-    def replace(self, **changes: Any) -> "ModelInfo":
-        return dataclasses.replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -56,14 +34,28 @@ class LoadReport:
         }
 
 
-def names_and_preprocess(model: ViT, source: object) -> tuple[Sequence[str], Preprocess]:
+def require_metadata(model: ViT, source: object) -> tuple[Sequence[str], Preprocess]:
     """What a model needs in order to answer; refused where it brings them not, for its answers would mean nothing."""
-    info: ModelInfo | None = model.info
-    if info is None or info.preprocess is None or not info.class_names:
-        lacks = "preprocess" if info is None or info.preprocess is None else "class_names"
+    info = model.info
+    if info.preprocess is None or not info.class_names:
+        lacks = "preprocess" if info.preprocess is None else "class_names"
         raise WeightsError(
             f"{source} brings no class names or no preprocessing: its answers would have no meaning; "
             f"give {lacks}= in Python, or make a model folder that has them: `vitkit convert … --to vitkit "
             f"--{lacks.replace('_', '-')} FILE`"
         )
     return info.class_names, info.preprocess
+
+
+@dataclass(frozen=True)
+class SidecarConfig:
+    config: Mapping[str, Any] = field(default_factory=dict)  # of ViTConfig's fields, those that are told
+    class_names: Sequence[str] = ()
+    preprocess: Preprocess | None = None
+    license: str = ""
+    notes: Sequence[str] = ()  # what was found and not used
+
+
+def square(value: Any) -> Any:
+    """JSON has lists, and one number for a square."""
+    return (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list) else value

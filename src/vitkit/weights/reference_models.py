@@ -19,15 +19,15 @@ from vitkit.weights import timm_config
 Runner = Callable[[Path, Mapping[str, Tensor], ViTConfig, Tensor], Tensor]
 
 
-class NotLive(Exception):
+class ReferenceUnavailable(Exception):
     """The library cannot be asked; says why."""
 
 
 @torch.no_grad()
-def run_live(layout: str, path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
+def run_reference(layout: str, path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
     """Logits of the library's own model, from the file or folder at `path`."""
     if layout not in _RUNNERS:
-        raise NotLive(f"no library is asked about {layout}")
+        raise ReferenceUnavailable(f"no library is asked about {layout}")
     with _quiet():
         return _RUNNERS[layout](path, tensors, config, images)
 
@@ -42,7 +42,7 @@ def _timm(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: 
 
 def _transformers(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
     if not path.is_dir():
-        raise NotLive("transformers loads folders with a config.json")
+        raise ReferenceUnavailable("transformers loads folders with a config.json")
     transformers = library("transformers")
     found = transformers.AutoConfig.from_pretrained(path).architectures[0]
     model = getattr(transformers, found).from_pretrained(path).eval()
@@ -63,7 +63,7 @@ def _torchvision(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, i
 
 def _timm_npz(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
     if config.head_hidden:
-        raise NotLive("timm leaves out the hidden layer of such files")
+        raise ReferenceUnavailable("timm leaves out the hidden layer of such files")
     timm = library("timm")
     name, arguments = timm_config.arguments(config)
     model = timm.create_model(name, pretrained=False, **arguments)
@@ -88,9 +88,9 @@ def library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise NotLive(f"{name.split('.')[0]} is not installed") from error
+        raise ReferenceUnavailable(f"{name.split('.')[0]} is not installed") from error
     except (ImportError, RuntimeError) as error:
-        raise NotLive(f"{name} cannot be imported: {first_line(error)}") from error
+        raise ReferenceUnavailable(f"{name} cannot be imported: {first_line(error)}") from error
 
 
 @functools.cache

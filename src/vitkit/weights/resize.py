@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitkit.errors import ConfigError, WeightsError
-from vitkit.model import ViT, ViTConfig
+from vitkit.model import ModelInfo, ViT, ViTConfig
 from vitkit.model.config import Pair
 from vitkit.model.pos_embed import resample_table
-from vitkit.weights.build import build
-from vitkit.weights.metadata import ModelInfo
+from vitkit.weights.state_dict import build
 
 State = dict[str, Tensor]
 Side = int | Pair
@@ -25,7 +24,7 @@ def adapt(
     num_classes: int | None = None,
 ) -> tuple[ViT, list[str]]:
     """The adapted model, and a line for everything that was changed; the same model where nothing was."""
-    info: ModelInfo = model.info or ModelInfo()
+    info = model.info
     old, state = model.config, dict(model.state_dict())
     asked = {"image_size": image_size, "patch_size": patch_size, "in_channels": in_channels}
     try:
@@ -112,7 +111,7 @@ def _positions(state: State, old: ViTConfig, new: ViTConfig) -> str:
 
 def _classes(model: ViT, num_classes: int) -> str:
     old = model.config
-    model.reset_head(num_classes)
+    model.reset_classifier(num_classes)
     hidden = f", its hidden layer of {old.head_hidden} dropped" if old.head_hidden else ""
     return f"classes {old.num_classes} → {num_classes}: a new head of zeros{hidden}"
 

@@ -9,22 +9,22 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError, WeightsError
 from vitkit.model import ViTConfig
 from vitkit.weights import hf_config, timm_config
+from vitkit.weights.metadata import SidecarConfig
 from vitkit.weights.tensor_files import STANDARD, read_json
-from vitkit.weights.told import Told
 
 _LISTS = ("class_names", "names", "name", "labels", "label_names")
 
 
-def read_beside(weights: Path) -> Told:
+def read_sidecar(weights: Path) -> SidecarConfig:
     """What the folder tells, where the file has a name that belongs to its folder's config."""
     folder = weights.parent
     if weights.name not in STANDARD:
-        return Told()
+        return SidecarConfig()
     try:
         if (folder / "open_clip_config.json").is_file() and weights.name.startswith("open_clip"):
             return _checked(_read_open_clip(read_json(folder / "open_clip_config.json")), folder)
         if not (folder / "config.json").is_file():
-            return Told()
+            return SidecarConfig()
         values = read_json(folder / "config.json")
         if "architecture" in values:
             return _checked(timm_config.read_config(values), folder)
@@ -39,7 +39,7 @@ def read_beside(weights: Path) -> Told:
         raise WeightsError(f"the config beside {weights} is damaged: {type(error).__name__} {error}") from error
 
 
-def _checked(told: Told, folder: Path) -> Told:
+def _checked(told: SidecarConfig, folder: Path) -> SidecarConfig:
     """Values of the right type, so that what follows can rely on them."""
     ViTConfig.from_dict({**_ANY, **{k: v for k, v in told.config.items() if k not in ("image_size", "patch_size")}})
     for name in ("image_size", "patch_size"):
@@ -52,7 +52,7 @@ def _checked(told: Told, folder: Path) -> Told:
 _ANY = {"width": 768, "heads": 1, "head_width": 4, "pooling": "mean"}
 
 
-def _read_open_clip(values: Mapping[str, Any]) -> Told:
+def _read_open_clip(values: Mapping[str, Any]) -> SidecarConfig:
     model, seen = values.get("model_cfg") or {}, values.get("preprocess_cfg") or {}
     tower = model.get("vision_cfg") or {}
     config: dict[str, Any] = {"mlp": "quick_gelu" if model.get("quick_gelu") else "gelu", "norm_eps": 1e-5}
@@ -67,7 +67,7 @@ def _read_open_clip(values: Mapping[str, Any]) -> Told:
                 "fit": {"squash": "squash", "longest": "pad"}.get(seen.get("resize_mode", ""), "crop"),
             }
         )  # fmt: skip
-    return Told(config, (), found)
+    return SidecarConfig(config, (), found)
 
 
 def class_names(given: Sequence[str] | str | Path) -> tuple[str, ...]:

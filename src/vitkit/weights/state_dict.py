@@ -1,5 +1,6 @@
 """Applies the tables of `layouts.py`, both ways: the layout of a checkpoint, its tensors in our names, and back."""
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from vitkit.errors import WeightsError
-from vitkit.model import ViT, ViTConfig
+from vitkit.model import ViT, ViTConfig, create_model
+from vitkit.model.pos_embed import sincos_table
 from vitkit.weights.layouts import LAYOUTS, Layout, Row
 
 # Wrappers of training code around a model
@@ -77,7 +79,7 @@ def detect(tensors: Mapping[str, Tensor], where: object) -> Layout:
     return best
 
 
-def to_ours(layout: Layout, tensors: Mapping[str, Tensor], where: object) -> Mapped:
+def import_state_dict(layout: Layout, tensors: Mapping[str, Tensor], where: object) -> Mapped:
     """Every tensor finds its place or a reason to be left out; anything else is refused by name."""
     names = _respell(layout, tensors)
     ours: dict[str, Tensor] = {}
@@ -99,7 +101,7 @@ def to_ours(layout: Layout, tensors: Mapping[str, Tensor], where: object) -> Map
     return Mapped(layout, ours, len(used), dropped, _heads(layout, names, tensors))
 
 
-def to_theirs(layout: Layout, tensors: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
+def export_state_dict(layout: Layout, tensors: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
     """Our tensors in the layout's names, for a model that it can hold."""
     body, mlp = layout.body if config.num_classes else "", "gated" if config.mlp == "swiglu" else "plain"
     found: dict[str, Tensor] = {}
@@ -116,7 +118,7 @@ def to_theirs(layout: Layout, tensors: Mapping[str, Tensor], config: ViTConfig) 
     return found
 
 
-def what_it_cannot_hold(layout: Layout, config: ViTConfig) -> str | None:
+def unsupported_feature(layout: Layout, config: ViTConfig) -> str | None:
     """The first feature of a model that a layout has no place for. The epsilon of norms is none: see `write.py`."""
     if layout.holds is None:
         return f"{layout.name} is only read, not written"
@@ -203,3 +205,112 @@ def _heads(layout: Layout, names: Mapping[str, str], tensors: Mapping[str, Tenso
 
 def _why(reasons: Sequence[tuple[str, str]], name: str) -> str | None:
     return next((why for pattern, why in reasons if re.search(pattern, name)), None)
+
+
+State = dict[str, Tensor]
+Rewrite = Callable[[State, ViTConfig], tuple[State, ViTConfig]]
+
+
+def rewrite(state: State, config: ViTConfig, names: Sequence[str]) -> tuple[State, ViTConfig]:
+    for name in names:
+        state, config = REWRITES[name](state, config)
+    return state, config
+
+
+def _positions_as_table(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    if config.position != "sincos":
+        return state, config
+    table = sincos_table(config.grid, config.width)[None]
+    return {**state, "pos_embed": table}, config.replace(position="learned", class_position=False)
+
+
+def _zero_class_row(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    if config.position != "learned" or config.class_position or not config.class_token:
+        return state, config
+    table = state["pos_embed"]
+    rows = table.new_zeros(1, 1 + config.distillation, config.width)
+    return {**state, "pos_embed": torch.cat([rows, table], dim=1)}, config.replace(class_position=True)
+
+
+def _class_row_in_token(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    """Only beside registers: there timm has position rows for all of them or for none."""
+    if config.position != "learned" or not config.class_position or not config.class_token or not config.registers:
+        return state, config
+    table = state["pos_embed"]
+    folded = {"cls_token": state["cls_token"] + table[:, :1], "pos_embed": table[:, 1:]}
+    return {**state, **folded}, config.replace(class_position=False)
+
+
+def _patch_bias_in_positions(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    """Only where a norm follows: there timm's projection has no bias."""
+    if config.position != "learned" or not config.pre_norm or "patch_embed.proj.bias" not in state:
+        return state, config
+    table, bias = state["pos_embed"].clone(), state["patch_embed.proj.bias"]
+    table[:, -config.grid[0] * config.grid[1] :] += bias
+    return {key: t for key, t in state.items() if key != "patch_embed.proj.bias"} | {"pos_embed": table}, config
+
+
+def _classifier_of_both(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    if config.pooling != "cls" or not config.num_classes or config.head_hidden or config.distillation:
+        return state, config
+    head = state["head.weight"]
+    wider = torch.cat([head, torch.zeros_like(head)], dim=1)
+    return {**state, "head.weight": wider}, config.replace(pooling="cls_mean")
+
+
+def _empty_registers(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    return {"reg_token": torch.zeros(1, 0, config.width), **state}, config
+
+
+def without_register_rows(state: State, config: ViTConfig) -> State:
+    """timm may give registers rows in the position table; ours have none, so they go into the tokens."""
+    if not config.registers:
+        return {key: tensor for key, tensor in state.items() if key != "reg_token"}  # of no rows
+    if "pos_embed" not in state:
+        return state
+    classes = (config.class_token + config.distillation) if config.class_position else 0
+    table, end = state["pos_embed"], classes + config.registers
+    if table.shape[1] != config.grid[0] * config.grid[1] + end:
+        return state
+    registers = state["reg_token"] + table[:, classes:end]
+    return {**state, "reg_token": registers, "pos_embed": torch.cat([table[:, :classes], table[:, end:]], dim=1)}
+
+
+REWRITES: dict[str, Rewrite] = {
+    "fixed positions as a table": _positions_as_table,
+    "a class row of zeros": _zero_class_row,
+    "the class row in the token": _class_row_in_token,
+    "the patch bias in the positions": _patch_bias_in_positions,
+    "no registers as an empty tensor": _empty_registers,
+    "a classifier of token and mean": _classifier_of_both,
+}
+
+
+def build(config: ViTConfig, tensors: Mapping[str, Tensor], where: object) -> ViT:
+    model = create_model(config, device="meta")
+    _check(model, tensors, where)
+    model.load_state_dict(dict(tensors), strict=True, assign=True)
+    return model.requires_grad_().eval()
+
+
+def _check(model: ViT, tensors: Mapping[str, torch.Tensor], where: object) -> None:
+    expected = model.state_dict()
+    if missing := sorted(expected.keys() - tensors.keys()):
+        raise WeightsError(f"{where} lacks {len(missing)} tensors that the config calls for, the first is {missing[0]}")
+    if extra := sorted(tensors.keys() - expected.keys()):
+        raise WeightsError(f"{where} holds {len(extra)} tensors that the config has no place for, such as {extra[0]}")
+    for key, tensor in tensors.items():
+        if tensor.shape != expected[key].shape:
+            raise WeightsError(f"{where}: {key} is {tuple(tensor.shape)}, expected {tuple(expected[key].shape)}")
+        if not (tensor.sum().isfinite() or tensor.isfinite().all()):  # a finite sum is proof, and cheaper
+            raise WeightsError(f"{where}: {key} holds NaN or infinite values")
+
+
+def hash_weights(model: ViT, without: tuple[str, ...] = ()) -> str:
+    """By name, type and shape; without the tensors whose names begin so."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if not name.startswith(without):
+            total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.model import ViTConfig
-from vitkit.weights.metadata import ModelInfo
-from vitkit.weights.told import Told, square
+from vitkit.model import ModelInfo, ViTConfig
+from vitkit.weights.metadata import SidecarConfig, square
 
 _CROP_MODES = {"center": "crop", "squash": "squash", "border": "pad"}
 _POOLS = {"token": "cls", "avg": "mean", "map": "attention"}
 _ACTS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
 
 
-def read_config(values: Mapping[str, Any]) -> Told:
+def read_config(values: Mapping[str, Any]) -> SidecarConfig:
     cfg, arguments = values.get("pretrained_cfg") or values, values.get("model_args") or {}
     name = str(values.get("architecture", ""))
     config: dict[str, Any] = {}
@@ -33,7 +32,7 @@ def read_config(values: Mapping[str, Any]) -> Told:
         config["pooling"] = "mean_all" if pool == "avg" and arguments.get("pool_include_prefix") else _POOLS[pool]
     labels = values.get("label_names") or cfg.get("label_names") or cfg.get("labels") or ()
     labels = tuple(map(str, labels.values() if isinstance(labels, Mapping) else labels))
-    return Told(config, labels, _read_preprocess(cfg), str(cfg.get("license") or ""))
+    return SidecarConfig(config, labels, _read_preprocess(cfg), str(cfg.get("license") or ""))
 
 
 def _read_preprocess(cfg: Mapping[str, Any]) -> Preprocess | None:
