@@ -17,7 +17,7 @@ OUT = ROOT / "docs" / "images"
 SHOTS = (
     ("attention.png", 1100, "light", "#what-it-looks-at .cases", "#what-it-looks-at .cases"),
     ("curves.png", 1100, "light", "#learning-curves .charts", "#learning-curves .charts"),
-    ("report.png", 1100, "light", "header", "#where-it-errs .charts"),
+    ("report.png", 1100, "light", "header", "#performance .charts"),
     ("report-dark.png", 1100, "dark", "#most-confident-mistakes", "#most-confident-mistakes"),
     ("report-phone.png", 390, "dark", "header", "#learning-curves .charts"),
 )

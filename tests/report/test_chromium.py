@@ -64,7 +64,7 @@ def test_words_stand_out_from_the_ground(browser: Any, pages: dict[str, str], th
 
 def test_a_click_on_a_heading_sorts_up_then_down(browser: Any, pages: dict[str, str]) -> None:
     look(browser, pages["one"])
-    table = browser.find_element("css selector", "#where-it-errs table")
+    table = browser.find_element("css selector", "#performance table")
     column = "return [...arguments[0].tBodies[0].rows].map((r) => r.children[arguments[1]].textContent.trim())"
     for place, read in ((0, int), (1, int), (4, lambda text: float(text.rstrip("%")))):
         button = table.find_elements("css selector", "th button")[place]

@@ -63,7 +63,7 @@ def test_the_report_is_one_well_formed_file_that_needs_no_other(page: str) -> No
     outline = Outline(page)
     assert not outline.open
     assert outline.headings == [
-        "Learning curves", "Where it errs", "Most confident mistakes", "What it looks at", "The data", "The model",
+        "Learning curves", "Performance", "Most confident mistakes", "What it looks at", "The data", "The model",
         "To repeat it",
     ]  # fmt: skip
     assert outline.addresses
@@ -101,7 +101,7 @@ def test_the_numbers_on_the_page_are_those_of_the_run(runs: list[Path], page: st
 
 def test_the_cells_of_the_matrix_are_the_counts(runs: list[Path], page: str) -> None:
     confusion = np.array(json.loads((runs[0] / "result.json").read_text())["test"]["confusion"])
-    cells = re.findall(r"data-cell='(\d+),(\d+)'><title>is \d, said \d: (\d+) of", page)
+    cells = re.findall(r"data-cell='(\d+),(\d+)'><title>label \d, predicted \d: (\d+) of", page)
     shown = np.zeros_like(confusion)
     for i, j, n in cells:
         shown[int(i), int(j)] = int(n)
@@ -143,7 +143,7 @@ def test_without_the_data_the_rest_is_still_there(runs: list[Path], tmp_path: Pa
     page = write_report(copy).read_text()
     assert page.count("could not be opened again") == 3
     assert "<h1>&lt;gone&gt;.csv" in page
-    assert "Where it errs" in page
+    assert "Performance" in page
 
 
 def test_a_run_that_was_stopped_shows_its_curves_and_its_data(runs: list[Path], tmp_path: Path) -> None:

@@ -13,25 +13,22 @@ from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from vitkit.evaluation.chart_data import MAX_CLASSES, chart_title, classes_by_f1, confusion_chart, reliability_bars
 from vitkit.evaluation.evaluation import Evaluation
-from vitkit.evaluation.metrics import ClassScore, wilson_interval
+from vitkit.evaluation.metrics import ClassScore
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
 PALE_BLUE, PALE_GREY = "#B8D4E8", "#DDDDDD"
 WHITE_ABOVE = 0.42  # a share: where white on the map's colour begins to read better than black
-NUMBERS_UP_TO = 20  # classes: above, the numbers in the cells could not be read
-CLASSES_UP_TO = 60  # in one picture
 
 
 def plot_confusion(evaluation: Evaluation) -> Figure:
-    """Row by row: what became of the samples of each class. With very many classes, the most confused of them."""
-    support = evaluation.confusion.sum(axis=1)
-    shown = _most_confused(evaluation.confusion, CLASSES_UP_TO)
-    share = (evaluation.confusion / np.maximum(support, 1)[:, None])[np.ix_(shown, shown)]
-    columns = [_literal(evaluation.predictions.class_names[i]) for i in shown]
-    rows = [f"{name} ({support[i]:,})" for name, i in zip(columns, shown, strict=True)]
-    k = len(shown)
-    side = max(k * (0.46 if k <= NUMBERS_UP_TO else 0.2), 2.0)
+    """Draw each cell as its share of the row; with very many classes, only the most confused of them."""
+    chart = confusion_chart(evaluation)
+    share, k = chart.shares, len(chart.names)
+    columns = [_literal(name) for name in chart.names]
+    rows = [f"{name} ({support:,})" for name, support in zip(columns, chart.support, strict=True)]
+    side = max(k * (0.46 if chart.has_numbers else 0.2), 2.0)
     wide, tall = (0.07 * max(map(len, names)) for names in (rows, columns))  # inches that the longest name takes
     figure = Figure(figsize=(side + wide + 1.3, side + tall + 0.7), layout="constrained")
     axes = figure.add_subplot()
@@ -40,9 +37,9 @@ def plot_confusion(evaluation: Evaluation) -> Figure:
     axes.set_yticks(range(k), rows, fontsize=8)
     axes.set_xlabel("predicted", fontsize=9)
     axes.set_ylabel("label (samples)", fontsize=9)
-    axes.set_title(_title("Confusion matrix", k, len(evaluation.confusion), "most often confused"), fontsize=10)
+    axes.set_title(chart.title, fontsize=10)
     _grid(axes, k)
-    if k <= NUMBERS_UP_TO:
+    if chart.has_numbers:
         _write_cells(axes, share)
     bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, format=PercentFormatter(1))
     bar.set_label("share of the row", fontsize=8)
@@ -64,8 +61,8 @@ def plot_reliability(evaluation: Evaluation) -> Figure:
 
 def plot_classes(evaluation: Evaluation) -> Figure:
     """F1 of each class as a bar, its recall and precision as marks; the worst class is on top."""
-    known = [score for score in evaluation.per_class if score.f1 is not None]
-    scores = sorted(known, key=_f1)[:CLASSES_UP_TO]
+    known = [score for score in classes_by_f1(evaluation) if score.f1 is not None]
+    scores = known[:MAX_CLASSES]
     place = np.arange(len(scores))
     figure = Figure(figsize=(6.4, 0.2 * len(scores) + 1.4), layout="constrained")
     axes = figure.add_subplot()
@@ -76,7 +73,7 @@ def plot_classes(evaluation: Evaluation) -> Figure:
     axes.set_yticks(place, [f"{_literal(s.label)} ({s.support:,})" for s in scores], fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(scores) - 0.5, -0.5))
     axes.set_title(
-        _title("F1, recall and precision per class (samples)", len(scores), len(known), "worst"),
+        chart_title("F1, recall and precision per class (samples)", len(scores), len(known), "worst"),
         fontsize=10,
     )
     axes.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3, fontsize=8, frameon=False)
@@ -89,14 +86,15 @@ def plot_classes(evaluation: Evaluation) -> Figure:
 
 
 def _draw_bins(axes: Axes, evaluation: Evaluation) -> None:
-    bins, width = evaluation.bins, 1 / len(evaluation.bins)
-    filled = [(b, b.confidence, b.accuracy) for b in bins if b.confidence is not None and b.accuracy is not None]
-    left, confidence, accuracy = (np.array(v) for v in zip(*((b.low, c, a) for b, c, a in filled), strict=True))
-    likely = np.array([wilson_interval(round(a * b.count), b.count) for b, _, a in filled])
+    bars = reliability_bars(evaluation)
+    left, right, confidence, accuracy = (
+        np.array([getattr(bar, name) for bar in bars]) for name in ("low", "high", "confidence", "accuracy")
+    )
+    intervals = np.array([bar.interval for bar in bars])
     legend = [
-        axes.bar(left, accuracy, width, align="edge", color=PALE_BLUE, edgecolor="white", label="accuracy"),
-        axes.vlines(left + width / 2, *likely.T, color=BLUE, linewidth=1.5, label="its 95 % interval"),
-        axes.hlines(confidence, left, left + width, color=VERMILION, linewidth=2, label="mean confidence"),
+        axes.bar(left, accuracy, right - left, align="edge", color=PALE_BLUE, edgecolor="white", label="accuracy"),
+        axes.vlines((left + right) / 2, *intervals.T, color=BLUE, linewidth=1.5, label="its 95 % interval"),
+        axes.hlines(confidence, left, right, color=VERMILION, linewidth=2, label="mean confidence"),
         *axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfectly calibrated"),
     ]
     axes.set(ylabel="accuracy", ylim=(0, 1), xlim=(0, 1))
@@ -105,9 +103,10 @@ def _draw_bins(axes: Axes, evaluation: Evaluation) -> None:
 
 
 def _draw_histogram(axes: Axes, evaluation: Evaluation) -> None:
-    left, share = [b.low for b in evaluation.bins], [b.count / evaluation.n for b in evaluation.bins]
+    bars = reliability_bars(evaluation)
     confidence, accuracy = float(evaluation.predictions.samples.confidence.mean()), evaluation.top1
-    axes.bar(left, share, 1 / len(left), align="edge", color=GREY, edgecolor="white")
+    left, share, width = [bar.low for bar in bars], [bar.share for bar in bars], 1 / len(evaluation.bins)
+    axes.bar(left, share, width, align="edge", color=GREY, edgecolor="white")
     axes.axvline(confidence, color=VERMILION, linewidth=1.5, label=f"mean confidence {confidence:.1%}")
     axes.axvline(accuracy, color=BLUE, linewidth=1.5, linestyle="--", label=f"accuracy {accuracy:.1%}")
     axes.set(xlabel="confidence", ylabel="share of samples")
@@ -115,20 +114,9 @@ def _draw_histogram(axes: Axes, evaluation: Evaluation) -> None:
     axes.legend(loc="upper left", fontsize=8, edgecolor="none")
 
 
-def _most_confused(confusion: np.ndarray, limit: int) -> np.ndarray:
-    """Indices of the classes, in their order, that take part in the most mistakes."""
-    off = confusion - np.diag(confusion.diagonal())
-    mistakes = off.sum(axis=0) + off.sum(axis=1)
-    return np.sort(np.argsort(-mistakes, kind="stable")[:limit])
-
-
 def _pale_to_dark() -> Colormap:
     """Perceptually uniform. White is kept for cells that hold nothing, so the palest colour is a tint."""
     return ListedColormap(matplotlib.colormaps["magma_r"](np.linspace(0.04, 1, 256)))
-
-
-def _title(what: str, shown: int, classes: int, which: str) -> str:
-    return what if shown == classes else f"{what}: the {shown} {which} of {classes:,} classes"
 
 
 def _literal(name: str) -> str:

@@ -178,8 +178,7 @@ def _classes(runs: Sequence[Run]) -> str:
         scores = [e.per_class[k].f1 for _, e in judged]
         known = [s for s in scores if s is not None]
         rows.append([name, *(percent(s) for s in scores), percent(max(known) - min(known)) if known else percent(None)])
-    found = table(columns, rows, "F1 per class")
-    return found.replace("class='scroll'", "class='scroll tall'", 1) if len(rows) > 20 else found
+    return table(columns, rows, "F1 per class")
 
 
 def _repeat(index: int, run: Run) -> str:

@@ -95,9 +95,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
     )
     lines = "".join(f"<tr>{''.join(_cell(c) for c in row)}</tr>\n" for row in rows)
     named = f"<caption>{escape(caption)}</caption>\n" if caption else ""
-    label = escape(caption or "table", quote=True)
+    label, tall = escape(caption or "table", quote=True), " tall" * (len(rows) > 20)
     return (
-        f"<div class='scroll' tabindex='0' role='region' aria-label='{label}'><table>\n{named}"
+        f"<div class='scroll{tall}' tabindex='0' role='region' aria-label='{label}'><table>\n{named}"
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n"
     )
 

@@ -13,12 +13,12 @@ from vitkit.report.examples import examples, mistakes
 from vitkit.report.faithfulness import trust
 from vitkit.report.html import cards, code, details, duration, facts, header, page, section
 from vitkit.report.model_internals import inside
-from vitkit.report.performance import judged
+from vitkit.report.performance import performance_section
 from vitkit.report.run import Run
 from vitkit.report.run_assets import open_subject
 
 PARTS = (
-    "Learning curves", "Where it errs", "Most confident mistakes", "What it looks at", "The data", "The model",
+    "Learning curves", "Performance", "Most confident mistakes", "What it looks at", "The data", "The model",
     "To repeat it",
 )  # fmt: skip
 
@@ -29,7 +29,7 @@ def run_page(run: Run) -> str:
     body = [summary(run), section("Learning curves", curves(run))]
     if run.evaluation is not None:
         body += [
-            judged(run.evaluation, run.split),
+            performance_section(run.evaluation, run.split),
             mistakes(subject, run.evaluation),
             examples(subject, run.evaluation, trust(subject, run.evaluation)),
         ]

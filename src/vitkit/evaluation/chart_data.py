@@ -1,0 +1,83 @@
+"""Numbers behind the charts of an evaluation: matplotlib (`plots`) and the HTML report draw the same ones."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitkit.evaluation.evaluation import Evaluation
+from vitkit.evaluation.metrics import ClassScore, Interval, wilson_interval
+
+MAX_CLASSES = 60  # shown in one chart
+MAX_CLASSES_WITH_NUMBERS = 20  # above, numbers in the cells of a confusion matrix are too small to read
+
+
+@dataclass(frozen=True, eq=False)
+class ConfusionChart:
+    """The confusion matrix of the classes that are shown: all, or the MAX_CLASSES that are confused most."""
+
+    title: str
+    classes: tuple[int, ...]  # indices of the k classes that are shown, in their order
+    names: tuple[str, ...]  # (k,)
+    counts: np.ndarray  # (k, k): row label, column prediction
+    support: np.ndarray  # (k,): images of each label, predictions outside the chart included
+    top_confusion: str  # the most frequent error in one sentence
+
+    @property
+    def shares(self) -> np.ndarray:
+        """(k, k): each count as a share of its label's images."""
+        return self.counts / np.maximum(self.support, 1)[:, None]
+
+    @property
+    def has_numbers(self) -> bool:
+        return len(self.classes) <= MAX_CLASSES_WITH_NUMBERS
+
+
+@dataclass(frozen=True)
+class ReliabilityBar:
+    """One bin of the confidence that holds at least one image."""
+
+    low: float
+    high: float
+    count: int
+    share: float  # of all images
+    confidence: float  # mean
+    accuracy: float
+    interval: Interval  # 95 %, of the accuracy
+
+
+def confusion_chart(evaluation: Evaluation) -> ConfusionChart:
+    counts, names = evaluation.confusion, evaluation.predictions.class_names
+    errors = counts - np.diag(counts.diagonal())
+    shown = np.sort(np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MAX_CLASSES])
+    label, predicted = divmod(int(errors.argmax()), len(errors))
+    return ConfusionChart(
+        title=chart_title("Confusion matrix", len(shown), len(names), "most often confused"),
+        classes=tuple(shown.tolist()),
+        names=tuple(names[i] for i in shown.tolist()),
+        counts=counts[np.ix_(shown, shown)],
+        support=counts.sum(axis=1)[shown],
+        top_confusion=f"Most frequent error: {names[label]} predicted as {names[predicted]}, "
+        f"{errors[label, predicted]:,} of {counts[label].sum():,} images."
+        if errors.any()
+        else "No errors.",
+    )
+
+
+def reliability_bars(evaluation: Evaluation) -> list[ReliabilityBar]:
+    return [
+        ReliabilityBar(
+            b.low, b.high, b.count, b.count / evaluation.n, b.confidence, b.accuracy,
+            wilson_interval(round(b.accuracy * b.count), b.count),
+        )
+        for b in evaluation.bins
+        if b.confidence is not None and b.accuracy is not None
+    ]  # fmt: skip
+
+
+def classes_by_f1(evaluation: Evaluation) -> list[ClassScore]:
+    """Return the scores of all classes, the lowest F1 first; classes without an F1 come last."""
+    return sorted(evaluation.per_class, key=lambda score: (score.f1 is None, score.f1))
+
+
+def chart_title(title: str, shown: int, classes: int, which: str) -> str:
+    return title if shown == classes else f"{title}: the {shown} {which} of {classes:,} classes"
