@@ -1,4 +1,4 @@
-# Short names for the tasks of dev.py, which sets up what each of them needs.
-.PHONY: demo test lint types format docs setup
-demo test lint types format docs setup:
+# Short names for the tasks of dev.py, which installs what each of them needs.
+.PHONY: demo test lint types format docs wheel setup
+demo test lint types format docs wheel setup:
 	@python3 dev.py $@
