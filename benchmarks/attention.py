@@ -6,15 +6,14 @@ Every kernel takes turns with the others. Times are medians, in ms, of a batch w
 """
 
 import argparse
-import statistics
 from collections.abc import Callable
 
 import torch
 from heading import heading
 from torch import Tensor
 
-from vitkit.bench.harness import contest
 from vitkit.model.sdpa import fused, in_float32, plain
+from vitkit.runtime.timing import medians, time_calls
 
 TOKENS = (17, 65, 197, 577)
 
@@ -52,8 +51,9 @@ def main() -> None:
             torch.manual_seed(0)
             qkv = [torch.randn(asked.images, 3, tokens, 64).to(dtype) for _ in range(3)]
             for what, make in (("forward", forward), ("training", step)):
-                seconds = contest({n: make(k, qkv) for n, k in KERNELS.items()}, asked.rounds, turn_seconds=0.1)
-                ms = [f"{1e3 * statistics.median(times):12.2f}" for times in seconds.values()]
+                runs = {name: make(kernel, qkv) for name, kernel in KERNELS.items()}
+                seconds = medians(time_calls(runs, asked.rounds, turn_seconds=0.1))
+                ms = [f"{1e3 * median:12.2f}" for median in seconds.values()]
                 print(f"{str(dtype).removeprefix('torch.'):11s}{tokens:7d}{what:>10s}" + "".join(ms), flush=True)
 
 

@@ -7,14 +7,15 @@ weights, converted.
 """
 
 import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 from heading import heading
+
+from vitkit.runtime.timing import medians, time_calls
 
 HUGGINGFACE = """
 import torch
@@ -40,27 +41,21 @@ def main() -> None:
             "vitkit predict": [sys.executable, "-m", "vitkit", "predict", asked.model, asked.image],
             "transformers pipeline": [sys.executable, "-c", HUGGINGFACE.format(model=other, image=asked.image)],
         }
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
-        for turn in range(asked.rounds + 1):
-            for name, command in commands.items():
-                took = run(command)
-                if turn:  # the first round fills the caches of the disk
-                    seconds[name].append(took)
+        seconds = time_calls({name: partial(run, command) for name, command in commands.items()}, asked.rounds)
     print(heading("transformers"))
-    bare = statistics.median(seconds["import torch"])
+    middle_of = medians(seconds)
+    bare = middle_of["import torch"]
     for name, times in seconds.items():
-        middle = statistics.median(times)
+        middle = middle_of[name]
         print(
             f"{name:24s}{middle:6.2f} s   {middle / bare:5.2f} × import torch   ({min(times):.2f} to {max(times):.2f})"
         )
-    limit, reached = 1.5 * bare + 0.5, statistics.median(seconds["vitkit predict"])
+    limit, reached = 1.5 * bare + 0.5, middle_of["vitkit predict"]
     print(f"\nat most 1.5 × import torch + 0.5 s = {limit:.2f} s: {'yes' if reached <= limit else 'NO'}")
 
 
-def run(command: list[str]) -> float:
-    started = time.perf_counter()
+def run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True)
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ a busy machine slows them alike. Linux with glibc only: the peak is read and res
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from heading import heading
 import vitkit
 from vitkit.bench.memory import of_this_process
 from vitkit.explanation import attention_maps
+from vitkit.runtime.timing import medians, time_calls
 
 LIMITS = {"memory": 1.3, "time": 1.5}
 GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc: blocks above this are mapped, and unmapped when freed
@@ -65,23 +65,16 @@ def main() -> None:
 def measure(asked: argparse.Namespace, runs: dict[str, Callable[[], torch.Tensor]]) -> None:
     words = ["--model", asked.model, "--size", str(asked.size)]
     print(heading())
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(asked.rounds + 1):
-        for name, run in runs.items():
-            start = time.process_time()
-            run()
-            if turn:  # the first round warms up
-                seconds[name].append(time.process_time() - start)
+    seconds = medians(time_calls(runs, asked.rounds, clock=time.process_time))
     memory = {}
     for name in runs:
         command = [sys.executable, __file__, *words, "--peak-of", name]
         child = subprocess.run(command, env=os.environ | GIVE_BACK, capture_output=True, check=True)
         memory[name] = json.loads(child.stdout)
-    plain_time = statistics.median(seconds["plain forward"])
-    plain = memory["plain forward"]
+    plain_time, plain = seconds["plain forward"], memory["plain forward"]
     print(f"{'':30s}{'MiB above weights':>20s}{'ratio':>8s}{'MiB in all':>12s}{'ratio':>8s}{'CPU s':>8s}{'ratio':>8s}")
     for name in runs:
-        m, s = memory[name], statistics.median(seconds[name])
+        m, s = memory[name], seconds[name]
         print(
             f"{name:30s}{m['above']:20.0f}{m['above'] / plain['above']:8.2f}{m['all']:12.0f}"
             f"{m['all'] / plain['all']:8.2f}{s:8.2f}{s / plain_time:8.2f}"
@@ -89,7 +82,7 @@ def measure(asked: argparse.Namespace, runs: dict[str, Callable[[], torch.Tensor
     asked_for = "class attention, all layers"
     ratios = {
         "memory": memory[asked_for]["above"] / plain["above"],
-        "time": statistics.median(seconds[asked_for]) / plain_time,
+        "time": seconds[asked_for] / plain_time,
     }
     kept = {kind: ratios[kind] <= limit for kind, limit in LIMITS.items()}
     print(f"\nwithin {LIMITS['memory']} × memory and {LIMITS['time']} × time: {'yes' if all(kept.values()) else 'NO'}")

@@ -7,16 +7,17 @@ The ranges of int8 come from training images of DATA. What it costs in accuracy 
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from heading import heading
 
-from vitkit.bench.harness import contest
 from vitkit.export.export import export
 from vitkit.export.metadata import find_exported
 from vitkit.export.parity import Tolerance
 from vitkit.inference.engines import Exported, make_engine
+from vitkit.runtime.timing import medians, time_calls
 from vitkit.weights.load import load_model
 
 SPEED_ONLY = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
@@ -42,8 +43,8 @@ def main() -> None:
         for batch in a.batch:
             shape = (batch, *preprocess.size, preprocess.channels)
             pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-            seconds = contest({n: lambda e=e, x=pixels: e(x) for n, e in engines.items()}, a.rounds)
-            middle = {name: float(np.median(times)) for name, times in seconds.items()}
+            runs = {name: partial(engine, pixels) for name, engine in engines.items()}
+            middle = medians(time_calls(runs, a.rounds, turn_seconds=0.4))
             best = min(took for name, took in middle.items() if name.endswith("float32"))
             for name, took in middle.items():
                 print(

@@ -8,15 +8,14 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from heading import heading
 from torch import Tensor, nn
 
-from vitkit.bench.harness import Run, contest
 from vitkit.model import create_model
 from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.timing import Run, medians, time_calls
 from vitkit.training.data_parallel import DataParallelBackward
 
 ANSWERS = [("vit_nano_patch4_32", 256), ("vit_tiny_patch16_224", 8), ("vit_tiny_patch16_224", 32),
@@ -37,8 +36,8 @@ def main() -> None:
 def table(what: str, settings: list[tuple[str, int]], runs: Callable[[str, int], dict[str, Run]], rounds: int) -> None:
     print(f"\n{what:24} batch     whole  in parts  images/s   ratio   (of the fastest turns)")
     for name, batch in settings:
-        seconds = contest(runs(name, batch), rounds)
-        whole, parts = (float(np.median(times)) for times in seconds.values())
+        seconds = time_calls(runs(name, batch), rounds, warmup=2, turn_seconds=0.4)
+        whole, parts = medians(seconds).values()
         fastest = min(seconds["whole"]) / min(seconds["in parts"])
         speeds = f"{batch / whole:8.1f}  {batch / parts:8.1f}"
         print(f"{name:24} {batch:5}  {speeds}             {whole / parts:5.2f}   ({fastest:.2f})", flush=True)

@@ -13,10 +13,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from heading import heading
+
+from vitkit.runtime.timing import interleave, medians
 
 JOBS = {"vit_nano_patch4_32": (32, 256, 40), "vit_tiny_patch16_224": (224, 32, 12)}  # image size, batch, steps
 WARM = 3  # steps
@@ -34,13 +37,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             size, batch, steps = JOBS[model]
             data = noise(Path(scratch), size, batch * steps)
-            pairs = []
-            for turn in range(asked.rounds):
-                one = speed(["-m", "vitkit"], 2, model, data, batch, Path(scratch) / f"one{turn}")
-                two = speed(TWO, 1, model, data, batch, Path(scratch) / f"two{turn}")
-                pairs.append((one, two))
-            one, two = (statistics.median(column) for column in zip(*pairs, strict=True))
-            ratios = [b / a for a, b in pairs]
+            runs = {
+                "one": partial(speed, ["-m", "vitkit"], 2, model, data, batch),
+                "two": partial(speed, TWO, 1, model, data, batch),
+            }
+            speeds = interleave(runs, asked.rounds, warmup=0)
+            one, two = medians(speeds).values()
+            ratios = [b / a for a, b in zip(*speeds.values(), strict=True)]
             print(
                 f"{model:22} {batch:5}  {one:13.1f}  {two:12.1f}  {statistics.median(ratios):5.2f}   "
                 + ", ".join(f"{ratio:.2f}" for ratio in ratios),
@@ -60,8 +63,9 @@ def noise(folder: Path, size: int, count: int) -> Path:
     return folder / "noise.npz"
 
 
-def speed(launch: list[str], threads: int, model: str, data: Path, batch: int, out: Path) -> float:
+def speed(launch: list[str], threads: int, model: str, data: Path, batch: int) -> float:
     """Images per second from the first steps on to the last, by the run's own log."""
+    out = Path(tempfile.mkdtemp(dir=data.parent)) / "run"
     settings = {"machine.threads": threads, "machine.precision": "fp32", "machine.compile": "off", "batch": batch}
     words = ["train", str(data), "--out", str(out), "--model", model, "--epochs", "1", "--json"]
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

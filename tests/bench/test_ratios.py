@@ -1,24 +1,23 @@
 """Our speed as a multiple of a peer's, in contests of a second: with margins that only a real loss goes through."""
 
-import statistics
-
 import pytest
 
 from vitkit.bench.baselines import Absent
-from vitkit.bench.harness import contest
 from vitkit.bench.inference import Job, named, prepare
 from vitkit.bench.training import Job as TrainingJob
 from vitkit.bench.training import prepare as prepare_training
 from vitkit.model import create_model
 from vitkit.model.variants import get_config
+from vitkit.runtime.timing import medians, time_calls
 
 NANO = get_config("vit_nano_patch4_32")
 
 
 def ratio(ours: str, theirs: str, prepared, job) -> float:
     """Speed as a multiple of theirs."""
-    seconds = contest({name: prepared(name, job) for name in (ours, theirs)}, rounds=7, turn_seconds=0.05)
-    return statistics.median(seconds[theirs]) / statistics.median(seconds[ours])
+    runs = {name: prepared(name, job) for name in (ours, theirs)}
+    seconds = medians(time_calls(runs, rounds=7, warmup=2, turn_seconds=0.05))
+    return seconds[theirs] / seconds[ours]
 
 
 def test_an_answer_takes_less_than_twice_the_time_of_timms() -> None:
@@ -42,5 +41,5 @@ def test_the_margin_is_one_that_a_slower_model_does_not_pass() -> None:
         "deep": prepare_training("vitkit fp32", deep),
         "plain": prepare_training("vitkit fp32", TrainingJob(NANO, 16)),
     }
-    seconds = contest(runs, rounds=7, turn_seconds=0.05)
-    assert statistics.median(seconds["plain"]) / statistics.median(seconds["deep"]) < 0.75
+    seconds = medians(time_calls(runs, rounds=7, warmup=2, turn_seconds=0.05))
+    assert seconds["plain"] / seconds["deep"] < 0.75

@@ -7,11 +7,11 @@ import pytest
 from tests.inference.conftest import PREPROCESS, small_model
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import InputError, WorkError
-from vitkit.inference import Predictor
-from vitkit.inference import autotune as choose_module
+from vitkit.inference import Predictor, autotune
 from vitkit.inference.autotune import choose
-from vitkit.inference.engines import Engine, compiled_path, make_engine
+from vitkit.inference.engines import compiled_path, make_engine
 from vitkit.model import create_model
+from vitkit.runtime.timing import Run
 from vitkit.weights.state_dict import hash_weights
 
 
@@ -77,15 +77,17 @@ def test_little_work_starts_at_once(images: int | None, cache: Path) -> None:
 
 def test_much_work_gets_the_fastest_engine_by_a_trial_that_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxscript", reason="pip install 'vitkit[export]'")
-    monkeypatch.setattr("vitkit.inference.autotune.bf16_pays", lambda device: False)  # a compilation takes a minute
+    monkeypatch.setattr(
+        "vitkit.inference.autotune.bf16_inference_pays", lambda device: False
+    )  # a compilation takes a minute
     model, trials = small_model(), []
-    race = choose_module._race
+    measure = autotune.time_calls
 
-    def noted(engines: Mapping[str, Engine], images: np.ndarray) -> dict[str, float]:
-        trials.append(sorted(engines))
-        return race(engines, images) | {"onnx": 1e-9}
+    def noted(runs: Mapping[str, Run], rounds: int) -> dict[str, list[float]]:
+        trials.append(sorted(runs))
+        return measure(runs, rounds) | {"onnx": [1e-9]}
 
-    monkeypatch.setattr("vitkit.inference.autotune._race", noted)
+    monkeypatch.setattr("vitkit.inference.autotune.time_calls", noted)
     for _ in range(2):
         choice = choose(model, PREPROCESS, 10**9, batch=4)
         assert choice.engine.name == "onnx fp32"

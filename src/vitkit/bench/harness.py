@@ -1,12 +1,14 @@
 """Contestants take turns, round by round, so that a noisy machine slows all of them alike; medians are compared."""
 
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Run = Callable[[], object]
+from vitkit.runtime.timing import Run, time_calls
+
+WARMUP = 2  # calls of each contestant before the first round: compilation and caches are not part of the measurement
+TURN_SECONDS = 0.4  # at least, per contestant and round: short calls are repeated
 
 
 @dataclass(frozen=True)
@@ -25,36 +27,9 @@ class Row:
         return {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}
 
 
-def contest(runs: Mapping[str, Run], rounds: int = 7, turn_seconds: float = 0.4) -> dict[str, list[float]]:
-    """Seconds per call, a list for each contestant.
-
-    In a turn a contestant is called until the time is over, so that short calls are not lost in the clock's grain.
-    Who begins moves on from round to round: nobody always follows the same other.
-    """
-    for run in runs.values():  # what is prepared on a first call is no part of the contest
-        run()
-        run()
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    names = list(runs)
-    for turn in range(rounds):
-        for name in _rotated(names, turn):
-            seconds[name] += list(_turn(runs[name], turn_seconds))
-    return seconds
-
-
-def _rotated(names: list[str], by: int) -> list[str]:
-    by %= len(names)
-    return names[by:] + names[:by]
-
-
-def _turn(run: Run, at_least: float) -> Iterator[float]:
-    over = time.perf_counter() + at_least
-    while True:
-        started = time.perf_counter()
-        run()
-        yield time.perf_counter() - started
-        if time.perf_counter() >= over:
-            return
+def measure(runs: Mapping[str, Run], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each call of each contestant, in interleaved rounds."""
+    return time_calls(runs, rounds, warmup=WARMUP, turn_seconds=TURN_SECONDS)
 
 
 def rows(

@@ -8,16 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitkit.bench import peak_flops as machine
 from vitkit.bench.baselines import PEERS, Absent, build_peer
-from vitkit.bench.harness import Row, Run, contest, rows
+from vitkit.bench.harness import Row, measure, rows
 from vitkit.bench.memory import peaks
+from vitkit.bench.peak_flops import peak_macs_per_s
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, UnknownNameError, WorkError, first_line
 from vitkit.inference.autotune import choose
-from vitkit.inference.engines import bf16_pays, make_engine
+from vitkit.inference.engines import make_engine
 from vitkit.model import ViT
 from vitkit.model.summary import summarize
+from vitkit.runtime.device import bf16_inference_pays
+from vitkit.runtime.timing import Run
 
 RUNTIMES = {"openvino": "openvino", "onnxruntime": "onnx"}  # our graph in their runtime
 AGAINST = (*PEERS, *RUNTIMES)
@@ -52,10 +54,10 @@ def inference(
         except (Absent, MissingExtraError, WorkError, torch._inductor.exc.InductorError) as error:
             runs.pop(name, None)
             missing[name] = first_line(error)
-    seconds = contest(runs, rounds)
+    seconds = measure(runs, rounds)
     used = peaks(prepare, list(runs), job) if memory else {}
     macs = summarize(model.config)[0].macs
-    return rows(seconds, batch, macs, machine.peak_macs_per_s(machine.best_dtype()), used), missing
+    return rows(seconds, batch, macs, peak_macs_per_s(), used), missing
 
 
 def contestants(against: Sequence[str]) -> list[str]:
@@ -96,7 +98,7 @@ def _forward(model: nn.Module, images: Tensor) -> Run:
 
 def _at_its_best(model: nn.Module, images: Tensor) -> Run:
     """Compiled with frozen weights, in bf16 where this processor is faster in it."""
-    if bf16_pays(images.device):
+    if bf16_inference_pays(images.device):
         model, images = model.to(torch.bfloat16), images.to(torch.bfloat16)
     compiled: Callable[[Tensor], Tensor] = torch.compile(model, options={"freezing": True})
 

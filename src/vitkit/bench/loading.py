@@ -7,7 +7,7 @@ batches. The step is what the batches are for: where it is the slowest row, trai
 
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -21,6 +21,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.data.sampler import Plan
 from vitkit.data.transforms import Augment
 from vitkit.model import ViTConfig
+from vitkit.runtime.timing import interleave
 
 Turn = Callable[[], float]  # → seconds per batch
 
@@ -39,17 +40,7 @@ def loading(
     ways = {f"loader, {n} workers": _loader(feed, n, config.image_size, turn) for n in workers}
     ways["pillow"] = _pillow(_padded if in_memory else _resized, split, config, feed.plan.batch, turn)
     ways["training step"] = _step(config, feed.plan.batch)
-    return rows(_take_turns(ways, rounds), feed.plan.batch, macs=0.0, peak_macs_per_s=1.0)
-
-
-def _take_turns(ways: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name, run in ways.items():
-            pace = run()
-            if number:  # the first round warms up
-                seconds[name].append(pace)
-    return seconds
+    return rows(interleave(ways, rounds), feed.plan.batch, macs=0.0, peak_macs_per_s=1.0)
 
 
 def _loader(feed: Feed, workers: int, size: tuple[int, int], turn: int) -> Turn:

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from vitkit.bench.harness import Run
+from vitkit.runtime.timing import Run
 
 STATUS = Path("/proc/self/status")
 

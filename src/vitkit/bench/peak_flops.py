@@ -1,26 +1,16 @@
-"""What the machine can do at most: multiply-adds per second of one large matrix product."""
-
-import statistics
-import time
+"""Measures the highest number of multiply-adds per second: one large matrix product."""
 
 import torch
 
-from vitkit.inference.engines import bf16_pays
+from vitkit.runtime.device import bf16_inference_pays
+from vitkit.runtime.timing import medians, time_calls
 
-SHAPE = (3152, 768, 3072)  # a batch of 16 through the first layer of ViT-B/16's MLP
+SHAPE = (3152, 768, 3072)  # a batch of 16 in the first layer of ViT-B/16's MLP
 
 
-def peak_macs_per_s(dtype: torch.dtype = torch.float32, rounds: int = 5) -> float:
+def peak_macs_per_s(dtype: torch.dtype | None = None, rounds: int = 5) -> float:
+    """Return the multiply-adds per second of a matrix product, by default in the fastest precision of this CPU."""
+    dtype = dtype or (torch.bfloat16 if bf16_inference_pays() else torch.float32)
     rows, inner, columns = SHAPE
     a, b = torch.randn(rows, inner, dtype=dtype), torch.randn(inner, columns, dtype=dtype)
-    times = []
-    for _ in range(rounds + 1):
-        started = time.perf_counter()
-        a @ b
-        times.append(time.perf_counter() - started)
-    return rows * inner * columns / statistics.median(times[1:])
-
-
-def best_dtype() -> torch.dtype:
-    """The precision in which this machine multiplies fastest: the measure that a best path is held to."""
-    return torch.bfloat16 if bf16_pays(torch.device("cpu")) else torch.float32
+    return rows * inner * columns / medians(time_calls({"product": lambda: a @ b}, rounds))["product"]

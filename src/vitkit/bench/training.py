@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitkit.bench import peak_flops as machine
 from vitkit.bench.baselines import PEERS, Absent, build_peer
-from vitkit.bench.harness import Row, Run, contest, rows
+from vitkit.bench.harness import Row, measure, rows
 from vitkit.bench.memory import peaks
+from vitkit.bench.peak_flops import peak_macs_per_s
 from vitkit.errors import UnknownNameError
-from vitkit.inference.engines import bf16_pays
 from vitkit.model import ViTConfig, create_model
 from vitkit.model.summary import summarize
+from vitkit.runtime.device import bf16_inference_pays
+from vitkit.runtime.timing import Run
 from vitkit.training.data_parallel import DataParallelBackward, data_parallel_cores
 
 PASSES = 3  # forward once, backward twice: gradients of inputs and of weights
@@ -35,10 +36,10 @@ def training(
             runs[name] = prepare(name, job)
         except Absent as error:
             missing[name] = str(error)
-    seconds = contest(runs, rounds)
+    seconds = measure(runs, rounds)
     used = peaks(prepare, list(runs), job) if memory else {}
     macs = PASSES * summarize(config)[0].macs
-    return rows(seconds, batch, macs, machine.peak_macs_per_s(machine.best_dtype()), used), missing
+    return rows(seconds, batch, macs, peak_macs_per_s(), used), missing
 
 
 def contestants(against: Sequence[str]) -> list[str]:
@@ -46,7 +47,7 @@ def contestants(against: Sequence[str]) -> list[str]:
     for name in against:
         if name not in PEERS:
             raise UnknownNameError("library", name, PEERS)
-    forms = ["fp32", "bf16"] if bf16_pays(torch.device("cpu")) else ["fp32"]
+    forms = ["fp32", "bf16"] if bf16_inference_pays() else ["fp32"]
     return [f"{name} {form}" for name in ("vitkit", *against) for form in forms]
 
 

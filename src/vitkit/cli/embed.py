@@ -36,13 +36,13 @@ class Embed:
         from vitkit.errors import ConfigError, UnknownNameError
         from vitkit.features import cached_features, preprocess_of
         from vitkit.features.table import Table, writer
-        from vitkit.inference.autotune import pick_device
+        from vitkit.runtime.device import select_device
 
         if self.batch < 1:
             raise ConfigError(f"--batch {self.batch}: must be at least 1")
         write = writer(self.out)  # a wrong ending shows before the work, not after it
         check_output_file(self.out)
-        model = open_model(self.model, device=pick_device("auto"))
+        model = open_model(self.model, device=select_device("auto"))
         data = open_data(
             self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0, corrupt_limit=self.corrupt_limit
         )

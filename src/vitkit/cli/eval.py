@@ -56,11 +56,11 @@ class Eval:
 
     def run(self) -> int:
         from vitkit.evaluation import evaluate_predictions, sweep
-        from vitkit.inference.autotune import pick_device
+        from vitkit.runtime.device import select_device
         from vitkit.weights.metadata import require_metadata
 
         folder = check_output_dir(self.out) if self.out else None
-        device = pick_device("auto")
+        device = select_device("auto")
         model = open_model(self.model, self.class_names, self.preprocess, device)
         if self.knn is not None:
             return self._nearest(model, self.knn, folder)

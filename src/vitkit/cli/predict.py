@@ -81,13 +81,13 @@ class Predict:
         """An export as it is; else the model, once what had to be assumed of it is said."""
         from vitkit.errors import UsageError
         from vitkit.export.metadata import find_exported
-        from vitkit.inference.autotune import pick_device
+        from vitkit.runtime.device import select_device
 
         if find_exported(self.model, self.size) is not None:
             if self.class_names or self.preprocess:
                 raise UsageError(f"{self.model} is an export and brings its own class names and preprocessing")
             return self.model
-        return open_model(self.model, self.class_names, self.preprocess, pick_device("auto"))
+        return open_model(self.model, self.class_names, self.preprocess, select_device("auto"))
 
     @contextmanager
     def _writer(self, paths: Sequence[Path], predictor: "Predictor") -> Iterator[Write]:

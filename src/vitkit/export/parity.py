@@ -1,16 +1,16 @@
 """Is the exported model still the model? Measured on real images, in the runtime, right after the export."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
 from vitkit.errors import WorkError
 from vitkit.export.calibration import CheckSet
 from vitkit.inference.scores import softmax
+from vitkit.runtime.timing import medians, time_calls
 
 Run = Callable[[np.ndarray], np.ndarray]  # (B, H, W, C) uint8 → (B, K) logits
 
@@ -77,7 +77,8 @@ def measure(original: Run, exported: Run, check: CheckSet, size: int) -> Parity:
     # Int8 moves everything a little: there a near tie is a change of mind like any other.
     open_choice = gap <= 2 * differences.max(axis=1) if worst <= (FP32.logits or 0) else np.zeros(len(gap), bool)
     same = before.argmax(axis=1) == after.argmax(axis=1)
-    ms_torch, ms = _in_turns(original, exported, check.pixels[:1])
+    runs = {"torch": partial(original, check.pixels[:1]), "exported": partial(exported, check.pixels[:1])}
+    seconds = medians(time_calls(runs, _ROUNDS))
     tops = [None if check.labels is None else float((x.argmax(axis=1) == check.labels).mean()) for x in (before, after)]
     return Parity(
         images=check.name,
@@ -90,8 +91,8 @@ def measure(original: Run, exported: Run, check: CheckSet, size: int) -> Parity:
         top1_before=tops[0],
         top1_after=tops[1],
         size=size,
-        ms=ms,
-        ms_torch=ms_torch,
+        ms=1e3 * seconds["exported"],
+        ms_torch=1e3 * seconds["torch"],
     )
 
 
@@ -101,15 +102,3 @@ def folder_size(paths: list[Path]) -> int:
 
 def _all(run: Run, pixels: np.ndarray) -> np.ndarray:
     return np.concatenate([run(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
-
-
-def _in_turns(first: Run, second: Run, pixels: np.ndarray) -> tuple[float, float]:
-    """Milliseconds, medians of interleaved rounds: what disturbs one disturbs the other."""
-    times: dict[int, list[float]] = {0: [], 1: []}
-    for round_ in range(_ROUNDS + 1):
-        for i, run in enumerate((first, second)):
-            start = time.perf_counter()
-            run(pixels)
-            if round_:  # the first warms up
-                times[i].append(1000 * (time.perf_counter() - start))
-    return median(times[0]), median(times[1])

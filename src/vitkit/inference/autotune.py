@@ -5,11 +5,9 @@ eager's time, eight at once 0.91, and torch's compiler gains nothing (benchmarks
 """
 
 import json
-import statistics
-import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +18,10 @@ from vitkit.atomic import write_json
 from vitkit.data.dataset import cache_folder
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, WorkError
-from vitkit.inference.engines import Engine, bf16_pays, key, make_engine
+from vitkit.inference.engines import Engine, key, make_engine
 from vitkit.model import ViT
+from vitkit.runtime.device import bf16_inference_pays
+from vitkit.runtime.timing import medians, time_calls
 
 _MACS_PER_S = 2e10  # multiply-adds of a plain processor, eager, in float32
 _MACS_PER_S_GPU = 2e12  # of a modest GPU: a guess, none was measured
@@ -38,12 +38,6 @@ class Choice:
     why: str
 
 
-def pick_device(device: str) -> str:
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def choose(model: ViT, preprocess: Preprocess, images: int | None, batch: int) -> Choice:
     """For so many images, `batch` at a time. What a trial found is kept, beside what its engines had to prepare."""
     eager = make_engine("eager", model, preprocess)
@@ -52,7 +46,7 @@ def choose(model: ViT, preprocess: Preprocess, images: int | None, batch: int) -
     device = model.patch_embed.proj.weight.device
     others = _rivals(device)
     pace = _MACS_PER_S if device.type == "cpu" else _MACS_PER_S_GPU
-    saved = (_SAVED_BF16 if bf16_pays(device) else _SAVED) * images * _macs(model, preprocess) / pace
+    saved = (_SAVED_BF16 if bf16_inference_pays(device) else _SAVED) * images * _macs(model, preprocess) / pace
     few = Choice(eager, f"{images:,} image{'s' * (images != 1)}, ready at once")
     if not others or images == 1 or saved < _LOAD_S:
         return few
@@ -63,7 +57,9 @@ def choose(model: ViT, preprocess: Preprocess, images: int | None, batch: int) -
         return few
     else:
         engines |= _prepare(others, model, preprocess)
-        seconds = _race(engines, np.zeros((batch, *preprocess.size, preprocess.channels), np.uint8))
+        pixels = np.zeros((batch, *preprocess.size, preprocess.channels), np.uint8)
+        runs = {name: partial(engine, pixels) for name, engine in engines.items()}
+        seconds = medians(time_calls(runs, _ROUNDS))
         with suppress(OSError, WorkError):  # a cache is not worth an error
             note.parent.mkdir(parents=True, exist_ok=True)
             write_json(note, seconds)
@@ -76,8 +72,9 @@ def choose(model: ViT, preprocess: Preprocess, images: int | None, batch: int) -
 
 def _rivals(device: torch.device) -> list[str]:
     """Who may be faster: the compiler where it may use bf16, other runtimes on a CPU, if they are installed."""
+    compiled = ["compiled"] if bf16_inference_pays(device) else []
     runtimes = {"onnx": "onnxruntime", "openvino": "openvino"} if device.type == "cpu" else {}
-    return ["compiled"] * bf16_pays(device) + [name for name, package in runtimes.items() if find_spec(package)]
+    return compiled + [name for name, package in runtimes.items() if find_spec(package)]
 
 
 def _prepare(names: list[str], model: ViT, preprocess: Preprocess) -> dict[str, Engine]:
@@ -88,19 +85,6 @@ def _prepare(names: list[str], model: ViT, preprocess: Preprocess) -> dict[str, 
         except (MissingExtraError, WorkError, OSError):  # no converter, no C++ compiler, no disk: the others will do
             continue
     return engines
-
-
-def _race(engines: Mapping[str, Engine], pixels: np.ndarray) -> dict[str, float]:
-    """Seconds per batch; all take turns, so that a busy moment of the machine is nobody's misfortune."""
-    seconds: dict[str, list[float]] = {name: [] for name in engines}
-    for engine in engines.values():
-        engine(pixels)
-    for _ in range(_ROUNDS):
-        for name, engine in engines.items():
-            began = time.perf_counter()
-            engine(pixels)
-            seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def _note(model: ViT, preprocess: Preprocess, batch: int, others: list[str]) -> Path:

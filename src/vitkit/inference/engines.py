@@ -32,6 +32,7 @@ from vitkit.export.metadata import ExportInfo
 from vitkit.export.runtimes import Runtime, load_exported
 from vitkit.model import ViT
 from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.device import bf16_inference_pays
 from vitkit.version import __version__
 from vitkit.weights.state_dict import hash_weights
 
@@ -73,7 +74,7 @@ class Compiled(Eager):
 
     def __init__(self, model: ViT, preprocess: Preprocess) -> None:
         super().__init__(model, preprocess)
-        low = bf16_pays(model.patch_embed.proj.weight.device)
+        low = bf16_inference_pays(model.patch_embed.proj.weight.device)
         self.name = f"compiled {'bf16' if low else 'fp32'}"
         path = compiled_path(model, preprocess)
         if not path.exists():
@@ -98,15 +99,10 @@ class _InBf16(nn.Module):
         return self.model(images.to(torch.bfloat16)).float()
 
 
-def bf16_pays(device: torch.device) -> bool:
-    """On CPUs with AMX tiles and on GPUs; elsewhere bf16 is emulated, slower than float32."""
-    return device.type == "cuda" or (device.type == "cpu" and torch.cpu._is_amx_tile_supported())
-
-
 def compiled_path(model: ViT, preprocess: Preprocess) -> Path:
     device = model.patch_embed.proj.weight.device
     versions = __version__, torch.__version__
-    machine = platform.machine(), dict(torch.cpu.get_capabilities()), device.type, bf16_pays(device)
+    machine = platform.machine(), dict(torch.cpu.get_capabilities()), device.type, bf16_inference_pays(device)
     return cache_folder() / "engines" / f"{key(model, versions, preprocess.size, machine)}.pt2"
 
 

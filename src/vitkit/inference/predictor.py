@@ -64,14 +64,15 @@ class Predictor:
         self.preprocess = made.info.preprocess if size is None else made.info.preprocess.replace(size=size)
 
     def _open_model(self, model: "str | Path | ViT", engine: str, images: int | None, size: Any, device: str) -> None:
-        from vitkit.inference.autotune import choose, pick_device
+        from vitkit.inference.autotune import choose
         from vitkit.inference.engines import make_engine
         from vitkit.model import ViT
+        from vitkit.runtime.device import select_device
         from vitkit.weights.load import load_model
         from vitkit.weights.metadata import require_metadata
 
         given = isinstance(model, ViT)
-        self.model = vit = (model if isinstance(model, ViT) else load_model(model, pick_device(device))).eval()
+        self.model = vit = (model if isinstance(model, ViT) else load_model(model, select_device(device))).eval()
         self.class_names, preprocess = require_metadata(vit, "the model" if given else model)
         self.preprocess = preprocess if size is None else preprocess.replace(size=size)
         if engine == "auto":

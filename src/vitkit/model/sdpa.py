@@ -13,16 +13,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from vitkit.runtime.device import BF16, bf16_support
+
 SHORT = 256  # tokens up to which plain products hold no more than float32 copies of queries, keys and values would
 
 
-def has_bf16_units() -> bool:
-    """Other CPUs emulate bf16, at a tenth of the speed of float32. Of one that does not say, True."""
-    said = [has for name, has in torch.cpu.get_capabilities().items() if "bf16" in name]
-    return any(said) or not said
-
-
-_HAS_NATIVE_BF16 = has_bf16_units()  # asked once: a compiler cannot trace the question
+_HAS_NATIVE_BF16 = bf16_support() > BF16.EMULATED  # asked once: a compiler cannot trace the question
 
 
 def attend(

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +16,7 @@ from vitkit.plan.job import Job
 from vitkit.plan.memory import MALLOC
 from vitkit.plan.step_time import Rates, flops, traffic
 from vitkit.runtime.data_parallel import IMAGES_PER_CORE, pool
+from vitkit.runtime.timing import medians, time_calls
 from vitkit.training import optim as optimizer
 from vitkit.training import recipe
 from vitkit.training.data_parallel import DataParallelBackward
@@ -102,13 +102,7 @@ def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_
     kind = torch.bfloat16 if job.precision == "bf16" else torch.float32
     a, b = torch.randn(rows, c.width, dtype=kind), torch.randn(c.width, c.mlp_width, dtype=kind)
     runs: dict[str, Callable[[], object]] = {"product": lambda: _product(a, b, short.parts), "step": Step(short)}
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds + 1):  # the first one warms up
-        for name, run in runs.items():
-            started = clock()
-            run()
-            times[name].append(clock() - started)
-    product, step = (statistics.median(times[name][1:]) for name in ("product", "step"))
+    product, step = medians(time_calls(runs, rounds, clock=clock)).values()
     rate = 2 * rows * c.width * c.mlp_width / product
     rest = max(step - sum(flops(short)) / rate, 0.02 * step)  # a product that was slowed down would leave nothing
     return Rates(rate, sum(traffic(short)) / rest)

@@ -1,15 +1,14 @@
 """Precision and compilation, chosen by what is faster here, not by folklore."""
 
 import shutil
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 
-from vitkit.model.sdpa import has_bf16_units
+from vitkit.runtime.device import BF16, bf16_support
+from vitkit.runtime.timing import time_calls
 from vitkit.training.distributed import World
 from vitkit.training.recipe import Machine, Recipe
 
@@ -41,7 +40,7 @@ def tune(recipe: Recipe, steps: int, trial: Callable[[Choice], None], world: Wor
     machine, tries = recipe.machine, precisions(recipe, world)
     choices = [Choice(made=True, bf16=bf16, micro_batch=machine.micro_batch) for bf16 in tries]
     unsure = len(choices) > 1 or (machine.compile == "auto" and (world.device.type != "cpu" or choices[0].bf16))
-    paces = [_seconds(partial(trial, choice)) if unsure else 0.0 for choice in choices]
+    paces = _step_seconds(trial, choices) if unsure else [0.0]
     pace = min(paces)
     chosen = choices[int(world.share(float(paces.index(pace))))]
     if machine.compile == "auto":
@@ -61,7 +60,7 @@ def _compiling_pays(
     if expected < TRIAL_PAYS_AFTER or not choice.bf16 or is_cut or not world.share(float(_has_compiler())):
         return False
     try:
-        faster = _seconds(partial(trial, replace(choice, compile=True))) < pace
+        faster = _step_seconds(trial, [replace(choice, compile=True)])[0] < pace
     except RuntimeError:  # of the compiler: the same step has just run without it
         faster = False
     return bool(world.share(float(faster)))
@@ -75,19 +74,14 @@ def precisions(recipe: Recipe, world: World) -> list[bool]:
     """
     if recipe.machine.precision == "auto" and recipe.parallel.shard == "full" and world.size > 1:
         return [world.device.type == "cuda" and torch.cuda.is_bf16_supported()]
-    tries = [False, True] if world.device.type != "cpu" or has_bf16_units() else [False]
+    tries = [False, True] if world.device.type != "cpu" or bf16_support() > BF16.EMULATED else [False]
     return {"fp32": [False], "bf16": [True], "auto": tries}[recipe.machine.precision]
 
 
-def _seconds(run: Callable[[], Any], rounds: int = 3) -> float:
-    """The quickest of a few rounds after a warm-up: noise only ever adds."""
-    run()
-    times = []
-    for _ in range(rounds):
-        started = time.monotonic()
-        run()
-        times.append(time.monotonic() - started)
-    return min(times)
+def _step_seconds(trial: Callable[[Choice], None], choices: Sequence[Choice]) -> list[float]:
+    """Return the shortest of three timed steps for each choice, after a warm-up. Background load only adds time."""
+    runs = {str(i): partial(trial, choice) for i, choice in enumerate(choices)}
+    return [min(times) for times in time_calls(runs, rounds=3).values()]
 
 
 def _has_compiler() -> bool:
