@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from heading import heading
 
-from vitkit.data.dataset import open_data, read_all
+from vitkit.data.open import open_data
+from vitkit.data.pipeline import read_split
 from vitkit.evaluation.metrics import wilson_interval
 from vitkit.weights.load import load_model
 
@@ -27,7 +28,7 @@ def main() -> None:
     model, low = load_model(a.model).eval(), load_model(a.model).eval().to(torch.bfloat16)
     train = open_data(a.data).splits["train"]
     some = np.linspace(0, len(train) - 1, min(a.images, len(train))).round().astype(np.int64)
-    arrays, _, _ = read_all(train.subset(some), model.info.preprocess.array)
+    arrays, _, _ = read_split(train.subset(some), model.info.preprocess.array)
     pairs = []
     for pixels in torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).split(16):
         images = model.info.preprocess.normalize(pixels)

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from heading import heading
 
-from vitkit.data.dataset import open_data, read_all
+from vitkit.data.open import open_data
+from vitkit.data.pipeline import read_split
 from vitkit.export.export import export
 from vitkit.export.parity import Tolerance
 from vitkit.model import ViT
@@ -42,7 +43,7 @@ def grocery(shared: Path, head_images: int) -> ViT:
     data = open_data(shared / "grocery.parquet")
     train = data.splits["train"]
     some = np.linspace(0, len(train) - 1, min(head_images, len(train))).round().astype(np.int64)
-    arrays, kept, _ = read_all(train.subset(some), model.info.preprocess.array)
+    arrays, kept, _ = read_split(train.subset(some), model.info.preprocess.array)
     pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
     with torch.inference_mode():
         parts = [model.forward_features(model.info.preprocess.normalize(p))[:, 0] for p in pixels.split(32)]

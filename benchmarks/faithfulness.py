@@ -14,7 +14,7 @@ import numpy as np
 from heading import heading
 
 import vitkit
-from vitkit.data.dataset import open_data
+from vitkit.data.open import open_data
 from vitkit.explanation.faithfulness import bootstrap, faithfulness, randomised, rank_correlation
 
 COLUMNS = ("method", "deletion ↓", "insertion ↑", "insertion − deletion ↑", "… above random", "alike by random weights")

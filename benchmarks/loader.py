@@ -17,7 +17,8 @@ from heading import heading
 from PIL import Image
 
 from vitkit.bench.loading import loading
-from vitkit.data.dataset import Split, open_data
+from vitkit.data.dataset import Split
+from vitkit.data.open import open_data
 from vitkit.model.variants import get_config
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vitkit.atomic import prune, remove_stale_temporaries, write_atomic
+from vitkit.atomic import remove_stale_temporaries, write_atomic
 from vitkit.errors import WorkError
 
 WRITER = """
@@ -69,17 +69,3 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
         write_atomic(tmp_path / "a" / "b", b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"old"
-
-
-def test_what_is_longest_unused_makes_room_files_and_folders_alike(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    for age, name in enumerate(("folder/part", "old", "new", "kept", ".writing.tmp")):
-        (tmp_path / name).write_bytes(b"x" * 100)
-        os.utime(tmp_path / name, (1000 + age, 1000 + age))
-    os.utime(tmp_path / "folder", (1000, 1000))
-    prune(tmp_path, keep=tmp_path / "kept", limit=400)
-    assert {p.name for p in tmp_path.iterdir()} == {"folder", "old", "new", "kept", ".writing.tmp"}
-    prune(tmp_path, keep=tmp_path / "kept", limit=250)
-    assert {p.name for p in tmp_path.iterdir()} == {"new", "kept", ".writing.tmp"}
-    prune(tmp_path, keep=tmp_path / "kept", limit=0)
-    assert {p.name for p in tmp_path.iterdir()} == {"kept", ".writing.tmp"}

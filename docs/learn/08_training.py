@@ -20,8 +20,8 @@ import torch
 from lib import BLUE, GREEN, GREY, ORANGE, ROOT, SHORT, claim, figure, setting, source, table
 
 import vitkit
-from vitkit.data.dataset import data_folder
 from vitkit.report.first_batch import first_batch
+from vitkit.runtime.cache import data_folder
 from vitkit.training import get_recipe, schedule, train
 from vitkit.training.loss import soft_targets
 from vitkit.training.optim import decays

@@ -20,7 +20,7 @@ import torch
 from lib import BLUE, GREEN, GREY, ORANGE, PINK, SHORT, claim, digits, figure, fit, setting, shared, source, table
 
 import vitkit
-from vitkit.data.dataset import open_data
+from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
 from vitkit.features import choose_k, extract, fit_probe, knn
 from vitkit.features.extract import Pooled

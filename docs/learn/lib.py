@@ -128,7 +128,7 @@ def photograph(name: str = "chelsea", size: int = 224) -> Tensor:
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(train images, labels, test images, labels): 8×8 handwritten digits, (N, 1, 8, 8), normalised."""
-    from vitkit.data.dataset import open_data
+    from vitkit.data.open import open_data
 
     parts = open_data("digits", val_fraction=0).splits
     found: list[Tensor] = []

@@ -78,7 +78,7 @@ PYTHON = {
         """,
     "evaluate": """
         import vitkit
-        from vitkit.data.dataset import open_data
+        from vitkit.data.open import open_data
 
         model = vitkit.load_model("runs/mine")
         held_out = open_data("photos").splits["val"]

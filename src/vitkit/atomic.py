@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -69,24 +68,6 @@ def _lives(pid: int) -> bool:
 
 def _node() -> str:
     return platform.node().replace(".", "_").replace("/", "_")
-
-
-def prune(folder: Path, keep: Path, limit: int) -> None:
-    """Of a cache's files and folders, remove those longest unused until the rest takes at most `limit` bytes. `keep`
-    stays, and what is not there to be used: temporary files."""
-    entries = [path for path in folder.iterdir() if path != keep and not path.name.startswith(".")]
-    sizes = {path: _size(path) for path in entries}
-    total = sum(sizes.values()) + _size(keep)
-    for path in sorted(entries, key=lambda path: path.stat().st_mtime):
-        if total <= limit:
-            break
-        total -= sizes[path]
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitkit.cli.main import main
-from vitkit.data.dataset import open_data
+from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
 from vitkit.evaluation import compare, predict
 from vitkit.model import ModelInfo, create_model

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from vitkit.cli.main import main
-from vitkit.data.dataset import open_data
+from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
 from vitkit.evaluation import Predictions, evaluate_predictions, fit_temperature, scaled_by_halves
 from vitkit.model import ModelInfo, create_model

@@ -16,7 +16,7 @@ from vitkit.__main__ import run
 from vitkit.cli.main import main
 from vitkit.cli.models import Models
 from vitkit.cli.output import print_table
-from vitkit.data.dataset import open_data
+from vitkit.data.open import open_data
 
 
 def vitkit(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

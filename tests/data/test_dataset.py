@@ -10,8 +10,10 @@ from PIL import Image
 
 from vitkit.data import fingerprint
 from vitkit.data import split as arrange
-from vitkit.data.dataset import Arrays, Corrupt, Dataset, Files, Split, open_data
-from vitkit.data.fingerprint import stamp, stamp_of
+from vitkit.data.dataset import ArrayImages, Dataset, FileImages, Split
+from vitkit.data.fingerprint import content_hash, hash_content
+from vitkit.data.open import open_data
+from vitkit.data.pipeline import CorruptionBudget
 from vitkit.data.split import stratified
 from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError
 
@@ -126,7 +128,7 @@ def test_the_fingerprint_sees_content_class_and_split_but_no_names(tmp_path: Pat
 
 
 def test_a_large_file_is_stamped_by_its_ends(tmp_path: Path) -> None:
-    """The file and its bytes in a table have one stamp, and a byte at either end changes it."""
+    """The file and its bytes in a table have one content_hash, and a byte at either end changes it."""
     content = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
     variants = [content, b"x" + content[1:], content[:-1] + b"x", content + b"x"]
     marks = set()
@@ -148,10 +150,10 @@ def test_uncompressed_files_are_stamped_whole(tmp_path: Path) -> None:
             pixels[180:220, 180:220] = i
             Image.fromarray(pixels).save(tmp_path / "a" / f"{i}.{kind}")
     paths = sorted(map(str, (tmp_path / "a").iterdir()))
-    from_files, from_bytes = Files(paths), [Path(path).read_bytes() for path in paths]
-    stamps = [stamp(from_files, i) for i in range(4)]
+    from_files, from_bytes = FileImages(paths), [Path(path).read_bytes() for path in paths]
+    stamps = [content_hash(from_files, i) for i in range(4)]
     assert len(set(stamps)) == 4
-    assert stamps == [stamp_of(content) for content in from_bytes]
+    assert stamps == [hash_content(content) for content in from_bytes]
 
 
 def test_arrays_that_were_set_aside_keep_their_numbers(tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_stratified_split_keeps_copies_together_and_leaves_every_class_in_train(
     pixels[20:40] = pixels[:20]  # every image of the class twice
     labels = np.r_[np.zeros(40, int), np.ones(18, int), 2, 3]
     for seed in range(20):
-        chosen = stratified(Split(Arrays(pixels, "x"), labels), 0.25, seed)
+        chosen = stratified(Split(ArrayImages(pixels, "x"), labels), 0.25, seed)
         assert (chosen[:20] == chosen[20:40]).all()
         assert 10 <= chosen[:40].sum() <= 11
         assert chosen[40:58].sum() == 4  # round(4.5)
@@ -194,8 +196,8 @@ def test_stratified_split_keeps_copies_together_and_leaves_every_class_in_train(
 def test_the_split_of_an_image_does_not_depend_on_its_place() -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (50, 3, 3), dtype=np.uint8)
     labels, order = np.arange(50) % 2, np.random.default_rng(2).permutation(50)
-    straight = stratified(Split(Arrays(pixels, "x"), labels), 0.3, 5)
-    shuffled = stratified(Split(Arrays(pixels[order], "x"), labels[order]), 0.3, 5)
+    straight = stratified(Split(ArrayImages(pixels, "x"), labels), 0.3, 5)
+    shuffled = stratified(Split(ArrayImages(pixels[order], "x"), labels[order]), 0.3, 5)
     assert np.array_equal(straight[order], shuffled)
 
 
@@ -204,7 +206,7 @@ def test_a_set_too_large_to_read_first_goes_by_names(tmp_path: Path, monkeypatch
         monkeypatch.setattr(module, "CONTENT_LIMIT", 8)
     rows = [r for r in ROWS if r[0] == "train"]
     folder = write_folder(tmp_path / "here", rows, splits=False)
-    monkeypatch.setattr(arrange, "stamp_all", lambda images: pytest.fail("images were read"))
+    monkeypatch.setattr(arrange, "content_hashes", lambda images: pytest.fail("images were read"))
     whole = open_data(folder, val_fraction=0).splits["train"]
     names = [whole.images.name(i) for i in range(30)]
     assert names == sorted(names)
@@ -366,13 +368,13 @@ def test_npz_keeps_order_and_names(tmp_path: Path) -> None:
     path = save(tmp_path / "x.npz", train_images=images, train_labels=labels, test_images=images[:8],
                 test_labels=labels[:8, None], class_names=np.array(["a", "b", "c", "d"]))  # fmt: skip
     dataset = open_data(path, val_fraction=0)
-    assert isinstance(dataset.splits["train"].images, Arrays)
+    assert isinstance(dataset.splits["train"].images, ArrayImages)
     assert np.array_equal(dataset.splits["train"].images.pixels, images)
     assert np.array_equal(dataset.splits["test"].labels, labels[:8])
     assert dataset.class_names == ["a", "b", "c", "d"]
     assert dataset.splits["test"].images.name(3) == "x:test[3]"
     shared = open_data(path, val_fraction=0.25)
-    assert isinstance(shared.splits["train"].images, Arrays)  # still in one piece, for loaders that index it
+    assert isinstance(shared.splits["train"].images, ArrayImages)  # still in one piece, for loaders that index it
     assert [len(shared.splits[s]) for s in ("train", "val", "test")] == [32, 8, 8]
 
 
@@ -431,6 +433,6 @@ def test_groceries_from_parquet_and_from_an_unpacked_folder(shared_data: Path, t
 
 
 def test_all_corrupt_images_that_are_known_are_counted() -> None:
-    corrupt = Corrupt(50, 0.01)
+    corrupt = CorruptionBudget(50, 0.01)
     with pytest.raises(DataError, match=r"20 of 50 images .* the first: 0: torn .*--set corrupt_limit=SHARE"):
         corrupt.add(*(CorruptImageError(str(i), "torn") for i in range(20)))

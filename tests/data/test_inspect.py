@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from vitkit.cli.inspect import Inspect
-from vitkit.data.dataset import Arrays, Dataset, Split, open_data
+from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.data.inspect import inspect_data, probe_image
+from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.recommend import FOR_DIGITS, FOR_PHOTOGRAPHS, FOR_SMALL_IMAGES, advise
 from vitkit.errors import DataError
@@ -151,7 +152,7 @@ def test_sizes_are_those_of_the_upright_image(format: str) -> None:
 def test_arrays_of_other_channels_can_be_looked_at() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 5), dtype=np.uint8)
     pixels[3] = pixels[0]
-    dataset = Dataset("x", ["a", "b"], {"train": Split(Arrays(pixels, "x"), np.array([0, 0, 0, 1, 1, 1]))})
+    dataset = Dataset("x", ["a", "b"], {"train": Split(ArrayImages(pixels, "x"), np.array([0, 0, 0, 1, 1, 1]))})
     found = inspect_data(dataset)
     assert found.modes == {"5 channels": 6}
     assert [[m.name for m in c.members] for c in found.conflicts] == [["x[0]", "x[3]"]]

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from vitkit.data.dataset import Arrays, Files, Split
+from vitkit.data.dataset import ArrayImages, FileImages, Split
 from vitkit.data.decode import decode
-from vitkit.data.loader import Feed, FromFiles
+from vitkit.data.loader import BatchLoader, FileSource
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.sampler import Plan
+from vitkit.data.sampler import Sampler
 from vitkit.data.transforms import Augment, draw_crop_boxes, draw_flips
 
 SEEN = Preprocess(size=32)
@@ -36,13 +36,13 @@ def files(tmp_path: Path) -> Split:
         exif[0x0112] = 6 if i % 3 == 0 else 1  # every third lies on its side
         photograph(i, 400 + 16 * i, 300).save(path, quality=92, exif=exif)
         paths.append(str(path))
-    return Split(Files(paths), np.arange(12) % 4)
+    return Split(FileImages(paths), np.arange(12) % 4)
 
 
 @pytest.mark.parametrize("crop", ["resized", "pad"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_threads_and_processes_make_the_batches_of_the_plan(files: Split, crop: str, workers: int) -> None:
-    feed = Feed(FromFiles(files, SEEN, Augment(crop=crop, jitter=0.2)), files.labels, Plan(12, 5, seed=3))
+    feed = BatchLoader(FileSource(files, SEEN, Augment(crop=crop, jitter=0.2)), files.labels, Sampler(12, 5, seed=3))
     streamed = list(islice(feed.stream(2, lambda step: (32, 24 + step), workers), 4))
     for step, batch in enumerate(streamed, 2):
         alone = feed.batch(step, (32, 24 + step))
@@ -54,17 +54,17 @@ def test_threads_and_processes_make_the_batches_of_the_plan(files: Split, crop: 
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_arrays_of_other_channels_are_cropped_too(channels: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 20, 16, channels), dtype=np.uint8)
-    split = Split(Arrays(pixels, "x"), np.zeros(6, int))
+    split = Split(ArrayImages(pixels, "x"), np.zeros(6, int))
     seen = Preprocess(size=8, channels=channels)
-    store = FromFiles(split, seen, Augment(crop="resized"))
-    assert store.fetch(Plan(6, 6, seed=1).at(0), (8, 8)).shape == (6, channels, 8, 8)
+    store = FileSource(split, seen, Augment(crop="resized"))
+    assert store.fetch(Sampler(6, 6, seed=1).at(0), (8, 8)).shape == (6, channels, 8, 8)
 
 
 def test_a_crop_of_a_reduced_photograph_is_nearly_that_of_the_whole_one(files: Split) -> None:
     """And of the same place: the box is drawn for the image as it stands upright."""
     settings = Augment(crop="resized", scale=(0.3, 1.0))
-    keys = Plan(12, 12, seed=1).at(0)
-    rows = FromFiles(files, SEEN, settings).fetch(keys, (32, 32)).permute(0, 2, 3, 1).numpy()
+    keys = Sampler(12, 12, seed=1).at(0)
+    rows = FileSource(files, SEEN, settings).fetch(keys, (32, 32)).permute(0, 2, 3, 1).numpy()
     reduced = 0
     for i, index in enumerate(keys.index.tolist()):
         whole = decode(files.images[index])
@@ -79,8 +79,8 @@ def test_a_crop_of_a_reduced_photograph_is_nearly_that_of_the_whole_one(files: S
 SCRIPT = """
 import os, sys
 import numpy as np
-from vitkit.data.loader import Feed
-from vitkit.data.sampler import Plan
+from vitkit.data.loader import BatchLoader
+from vitkit.data.sampler import Sampler
 from vitkit.errors import WorkError
 
 class Broken:
@@ -93,7 +93,7 @@ class Broken:
 
 if __name__ == "__main__":
     try:
-        next(Feed(Broken(), np.zeros(9, int), Plan(9, 3, seed=0)).stream(0, lambda step: (8, 8), workers=2))
+        next(BatchLoader(Broken(), np.zeros(9, int), Sampler(9, 3, seed=0)).stream(0, lambda step: (8, 8), workers=2))
     except (WorkError, RuntimeError) as error:
         print(type(error).__name__)
         sys.exit(1)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitkit.data.dataset import Files, Split
+from vitkit.data.dataset import FileImages, Split
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.readability import Known, usable
-from vitkit.data.readers.tables import Blobs
+from vitkit.data.readability import ReadabilityCache, filter_readable
+from vitkit.data.readers.tables import ParquetImages
 
 
 class Counting:
@@ -37,13 +37,13 @@ def split(tmp_path: Path) -> Split:
     for i, path in enumerate(paths):
         Image.new("RGB", (9, 9), (i, 2 * i, 0)).save(path)
     paths[4].write_bytes(b"no image")
-    return Split(Files([str(p) for p in paths]), np.arange(6))
+    return Split(FileImages([str(p) for p in paths]), np.arange(6))
 
 
 def look(split: Split, data: str = "data") -> tuple[list[str], list[int]]:
-    """(whom it was asked about, what is usable), by a run of its own."""
+    """(whom it was asked about, what is filter_readable), by a run of its own."""
     check = Counting()
-    kept, bad = usable(split, check, 0.5, known=Known(data))
+    kept, bad = filter_readable(split, check, 0.5, known=ReadabilityCache(data))
     assert [Path(name).name for name, _ in bad] == [f"{i}.png" for i in split.labels if i not in kept.labels]
     return sorted(check.asked), kept.labels.tolist()
 
@@ -79,7 +79,7 @@ def test_images_inside_of_a_table_are_known_by_their_content(split: Split) -> No
 
     def table(rows: list[bytes | None]) -> Split:
         names = [f"{i}.png" for i in range(len(rows))]
-        return Split(Blobs(pa.array(rows, pa.large_binary()), names), np.arange(len(rows)))
+        return Split(ParquetImages(pa.array(rows, pa.large_binary()), names), np.arange(len(rows)))
 
     look(table(contents))
     contents[3] = contents[3][:-30]  # the same name, other bytes
@@ -88,10 +88,10 @@ def test_images_inside_of_a_table_are_known_by_their_content(split: Split) -> No
 
 def test_a_cache_that_cannot_be_written_or_is_damaged_costs_time_only(split: Split, cache: Path) -> None:
     look(split)
-    (stored,) = (cache / "usable").iterdir()
+    (stored,) = (cache / "filter_readable").iterdir()
     stored.write_bytes(stored.read_bytes()[:-3])
     assert len(look(split)[0]) == 2, "one record was torn, and one image is bad"
     stored.unlink()
-    cache.joinpath("usable").rmdir()
-    cache.joinpath("usable").write_text("a file where the folder should be")
+    cache.joinpath("filter_readable").rmdir()
+    cache.joinpath("filter_readable").write_text("a file where the folder should be")
     assert len(look(split)[0]) == len(look(split)[0]) == 6

@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from vitkit.data import loader as feed
-from vitkit.data.dataset import Arrays, Files, Split
+from vitkit.data import loader
+from vitkit.data.dataset import ArrayImages, FileImages, Split
+from vitkit.data.loader import CachedView, StreamingView, make_view
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.views import Held, Streamed, view
 from vitkit.errors import CorruptImageError
 
 SEEN = Preprocess(size=16)
@@ -22,15 +22,15 @@ def split(tmp_path: Path) -> Split:
     for i, path in enumerate(paths):
         Image.fromarray(chance.integers(0, 256, (20 + i, 30, 3), dtype=np.uint8)).save(path)
     paths[5].write_bytes(paths[5].read_bytes()[:200])
-    return Split(Files([str(p) for p in paths]), np.arange(23))
+    return Split(FileImages([str(p) for p in paths]), np.arange(23))
 
 
-def both(split: Split, monkeypatch: pytest.MonkeyPatch) -> tuple[Held, Streamed]:
-    held, kept, bad = view(split, SEEN, limit=1.0)
-    monkeypatch.setattr(feed, "MEMORY", 22 * 3 * 16 * 16 - 1)
-    streamed, kept_too, bad_too = view(split, SEEN, limit=1.0)
-    assert isinstance(held, Held)
-    assert isinstance(streamed, Streamed)
+def both(split: Split, monkeypatch: pytest.MonkeyPatch) -> tuple[CachedView, StreamingView]:
+    held, kept, bad = make_view(split, SEEN, limit=1.0)
+    monkeypatch.setattr(loader, "MEMORY", 22 * 3 * 16 * 16 - 1)
+    streamed, kept_too, bad_too = make_view(split, SEEN, limit=1.0)
+    assert isinstance(held, CachedView)
+    assert isinstance(streamed, StreamingView)
     assert kept.labels.tolist() == kept_too.labels.tolist()
     assert [name for name, _ in bad] == [name for name, _ in bad_too]
     return held, streamed
@@ -50,8 +50,8 @@ def test_a_split_too_large_to_hold_gives_the_same_batches(
 def test_arrays_too_large_to_hold_twice_are_streamed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (10, 16, 16, 3), dtype=np.uint8)
     seen = SEEN.replace(crop_fraction=1.0)
-    monkeypatch.setattr(feed, "MEMORY", 0)
-    streamed, _, _ = view(Split(Arrays(pixels, "a"), np.zeros(10, int)), seen, limit=0.0)
+    monkeypatch.setattr(loader, "MEMORY", 0)
+    streamed, _, _ = make_view(Split(ArrayImages(pixels, "a"), np.zeros(10, int)), seen, limit=0.0)
     assert torch.equal(torch.cat(list(streamed.batches(4))).permute(0, 2, 3, 1), torch.from_numpy(pixels))
 
 

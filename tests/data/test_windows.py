@@ -7,16 +7,15 @@ from hypothesis import strategies as st
 
 from vitkit.data.dataset import Split
 from vitkit.data.rng import permutation
-from vitkit.data.sampler import Plan
-from vitkit.data.shards.reader import Names, Rows, Shard, Shards
-from vitkit.data.windows import Windows, windows_of
+from vitkit.data.sampler import Sampler, ShuffleWindows, shuffle_windows
+from vitkit.data.shards.reader import Names, Rows, Shard, ShardImages
 
 
-def make(counts: list[int], limit: int, seed: int = 0) -> Windows:
+def make(counts: list[int], limit: int, seed: int = 0) -> ShuffleWindows:
     """Chunks of so many samples of one byte each; which sample lies in which chunk is random."""
     starts = np.r_[0, np.cumsum(counts)]
     members = np.random.default_rng(seed).permutation(starts[-1])
-    return Windows(members, starts, np.array(counts), limit)
+    return ShuffleWindows(members, starts, np.array(counts), limit)
 
 
 uneven = st.lists(st.integers(1, 30), min_size=1, max_size=20)
@@ -35,8 +34,8 @@ def test_a_batch_is_the_same_for_any_number_of_ranks_and_from_any_step(
 ) -> None:
     """Uneven shards, a batch across the end of an epoch: the ranks' parts laid side by side are the whole batch."""
     total, windows = sum(counts), make(counts, limit)
-    whole = Plan(total, ranks * share, seed=5, windows=windows).at(step)
-    parts = [Plan(total, ranks * share, seed=5, windows=windows).at(step, (r, ranks)) for r in range(ranks)]
+    whole = Sampler(total, ranks * share, seed=5, windows=windows).at(step)
+    parts = [Sampler(total, ranks * share, seed=5, windows=windows).at(step, (r, ranks)) for r in range(ranks)]
     assert np.concatenate([p.index for p in parts]).tolist() == whole.index.tolist()
     assert all(len(p) for p in parts)  # no rank is left waiting for another
 
@@ -44,7 +43,7 @@ def test_a_batch_is_the_same_for_any_number_of_ranks_and_from_any_step(
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64, 512, 4096])
 def test_4096_ranks_see_each_sample_of_an_epoch_once(ranks: int) -> None:
     batch, counts = 4096 * 3, [97, 1000, 5000, 3, 12_000, 6476]
-    plan = Plan(sum(counts), batch, seed=1, windows=make(counts, 4000))
+    plan = Sampler(sum(counts), batch, seed=1, windows=make(counts, 4000))
     assert plan.count == 2 * batch
     seen = np.concatenate([plan.at(s, (r, ranks)).index for s in range(2) for r in range(ranks)])
     assert np.array_equal(np.sort(seen), np.arange(plan.count))
@@ -84,17 +83,17 @@ def shards(column: str, size: int, monkeypatch: pytest.MonkeyPatch) -> Split:
     files = [Shard(f"{i}", count // 2, 10, groups=(4, 10, 6)) for i in range(2)]
     place = np.tile(np.arange(count // 2), 2) * (1 if column else size)
     rows = Rows(np.repeat([0, 1], count // 2), place, np.full(count, size), Names.of(["x"] * count))
-    return Split(Shards(files, rows, column), np.zeros(count, np.int64))
+    return Split(ShardImages(files, rows, column), np.zeros(count, np.int64))
 
 
 @pytest.mark.parametrize(("column", "chunks"), [("image", 6), ("", 2 * 8)])
 def test_only_what_is_larger_than_a_window_is_cut_into_windows(
     column: str, chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert windows_of(shards(column, 25, monkeypatch)) is None
-    windows = windows_of(shards(column, 40, monkeypatch))
+    assert shuffle_windows(shards(column, 25, monkeypatch)) is None
+    windows = shuffle_windows(shards(column, 40, monkeypatch))
     assert windows is not None
     assert len(windows.sizes) == chunks  # row groups, or runs of 100 bytes in 2 tars of 800
     assert windows.sizes.sum() == 1600
     part = shards(column, 40, monkeypatch).subset(np.arange(1, 40, 2)).subset(np.arange(1, 20))
-    assert windows_of(part) is None  # 760 bytes of it are left
+    assert shuffle_windows(part) is None  # 760 bytes of it are left

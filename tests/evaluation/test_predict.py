@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vitkit.data.dataset import Arrays, Split
+from vitkit.data.dataset import ArrayImages, Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, InputError
 from vitkit.evaluation import evaluate, predict, predict_logits, sweep
@@ -36,7 +36,7 @@ class Files:
 
 @pytest.fixture
 def split(digits: Digits) -> Split:
-    return Split(Arrays(digits.pixels, "digits"), digits.labels)
+    return Split(ArrayImages(digits.pixels, "digits"), digits.labels)
 
 
 @pytest.fixture

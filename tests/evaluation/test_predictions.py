@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from vitkit.data.dataset import Arrays, Dataset, Split
+from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.errors import DataError
 from vitkit.evaluation import Predictions
 from vitkit.evaluation.label_map import match_labels
@@ -35,7 +35,7 @@ def test_a_file_that_holds_none_is_refused(tmp_path: Path, how: str) -> None:
 
 
 def data(names: list[str], named: bool = True) -> Dataset:
-    split = Split(Arrays(np.zeros((3, 8, 8), np.uint8), "x"), np.array([0, 1, 1]))
+    split = Split(ArrayImages(np.zeros((3, 8, 8), np.uint8), "x"), np.array([0, 1, 1]))
     return Dataset("pets", names, {"test": split}, named=named)
 
 

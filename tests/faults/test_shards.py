@@ -17,7 +17,8 @@ from PIL import Image
 pytest.importorskip("fsspec", reason="pip install 'vitkit[shards]'")
 
 from vitkit.cli.main import main
-from vitkit.data.dataset import Dataset, open_data
+from vitkit.data.dataset import Dataset
+from vitkit.data.open import open_data
 from vitkit.data.shards import storage
 from vitkit.data.shards.reader import read_many
 from vitkit.data.shards.writer import pack

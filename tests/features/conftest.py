@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitkit.data.dataset import Arrays, Split
+from vitkit.data.dataset import ArrayImages, Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.model import ModelInfo, ViT, create_model
 
@@ -31,4 +31,4 @@ def small_model(**changes: object) -> ViT:
 @pytest.fixture
 def split() -> Split:
     pixels = np.random.default_rng(0).integers(0, 256, (30, 8, 8), dtype=np.uint8)
-    return Split(Arrays(pixels, "made"), np.arange(30) % 3)
+    return Split(ArrayImages(pixels, "made"), np.arange(30) % 3)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.features.conftest import SEEN, small_model
-from vitkit.data.dataset import Arrays, Split
+from vitkit.data.dataset import ArrayImages, Split
 from vitkit.features import cache as module
 from vitkit.features import cached_features
 from vitkit.model import ViT
@@ -46,7 +46,7 @@ def test_other_weights_preprocessing_images_or_order_are_made_anew(model: ViT, s
     cached_features(model, split.subset(np.arange(30)[::-1].copy()), SEEN)
     pixels = split.images.pixels.copy()
     pixels[5, 0, 0] ^= 1
-    cached_features(model, Split(Arrays(pixels, "made"), split.labels), SEEN)
+    cached_features(model, Split(ArrayImages(pixels, "made"), split.labels), SEEN)
     cached_features(small_model(pooling="mean"), split, SEEN)
     with torch.no_grad():
         model.blocks[1].mlp.fc2.bias[3] += 1e-3

@@ -65,10 +65,10 @@ class Torn:
 
 
 def test_what_cannot_be_read_is_left_out_and_named(model: ViT) -> None:
-    from vitkit.data.dataset import Arrays
+    from vitkit.data.dataset import ArrayImages
 
     pixels = np.random.default_rng(1).integers(0, 256, (150, 8, 8), dtype=np.uint8)
-    good, torn = Arrays(pixels, "made"), Torn(Arrays(pixels, "made"), 101)
+    good, torn = ArrayImages(pixels, "made"), Torn(ArrayImages(pixels, "made"), 101)
     whole, parts = (extract(model, Split(images, np.zeros(150, int)), SEEN, batch=16) for images in (good, torn))
     assert parts.skipped == ("image 100: is torn",)
     assert parts.kept.tolist() == [i for i in range(150) if i != 100]

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitkit.data.dataset import Arrays, Dataset, Split
+from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.errors import UsageError
 from vitkit.features.extract import Features
 from vitkit.features.table import Table, writer
@@ -13,7 +13,9 @@ from vitkit.features.table import Table, writer
 def table() -> Table:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (6, 8, 8), dtype=np.uint8)
-    train, val = (Split(Arrays(pixels[rows], "made"), np.arange(6)[rows] % 2) for rows in (slice(0, 4), slice(4, 6)))
+    train, val = (
+        Split(ArrayImages(pixels[rows], "made"), np.arange(6)[rows] % 2) for rows in (slice(0, 4), slice(4, 6))
+    )
     data = Dataset("made", ["cat", "dog"], {"train": train, "val": val})
     values = rng.standard_normal((5, 3)).astype(np.float32)
     kept = {"train": np.array([0, 1, 3]), "val": np.array([0, 1])}

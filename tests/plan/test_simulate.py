@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitkit.data.sampler import Plan
+from vitkit.data.sampler import Sampler
 from vitkit.errors import ConfigError
 from vitkit.model.variants import get_config
 from vitkit.plan.draw import draw
@@ -19,7 +19,7 @@ from vitkit.plan.step_time import Network, Rates
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_sample_comes_once_per_epoch_at_every_size_of_the_world(ranks: int) -> None:
-    found = cover(Plan(count=9001, batch=4096, seed=3), epochs=1, ranks=[ranks])
+    found = cover(Sampler(count=9001, batch_size=4096, seed=3), epochs=1, ranks=[ranks])
     assert found.exact
     assert found.steps == found.lasting == 3
 
@@ -32,14 +32,14 @@ def test_every_sample_comes_once_per_epoch_at_every_size_of_the_world(ranks: int
 def test_failures_and_other_sizes_of_the_world_change_nothing_that_lasts(
     count: int, ranks: list[int], save_every: int, seed: int
 ) -> None:
-    plan = Plan(count, batch=12, seed=seed)
+    plan = Sampler(count, batch_size=12, seed=seed)
     found = cover(plan, 2, ranks, fail_every=2 * save_every + 1, save_every=save_every, seed=seed)
     assert found.exact
     assert found.steps >= found.lasting == -(-2 * count // 12)
 
 
 def test_ranks_that_take_the_wrong_share_are_found_out() -> None:
-    class Wrong(Plan):
+    class Wrong(Sampler):
         def at(self, step: int, part: tuple[int, int] = (0, 1)):  # type: ignore[no-untyped-def]
             return super().at(step, (0, part[1]))  # every rank takes the first one's share
 
@@ -49,7 +49,7 @@ def test_ranks_that_take_the_wrong_share_are_found_out() -> None:
 
 def test_a_world_that_has_more_ranks_than_images_is_refused() -> None:
     with pytest.raises(ConfigError, match="too small for 9 processes"):
-        cover(Plan(100, 8), 1, [9])
+        cover(Sampler(100, 8), 1, [9])
 
 
 CLUSTER = Cluster(Rates(4e14), Network(25e9), memory=80e9)

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from tests.inference.conftest import small_model
 from tests.training.small import SMALL, whole_and_resumed
-from vitkit.data.loader import Feed
+from vitkit.data.loader import BatchLoader
 from vitkit.model import ViT, create_model
 from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
@@ -213,7 +213,7 @@ def test_the_loop_uses_one_thread_between_data_parallel_steps(tmp_path: Path, mo
 
     note(loop.optimizer, "clip", "MainThread")
     note(loop, "predict", "MainThread")
-    note(Feed, "batch", "feed")
+    note(BatchLoader, "batch", "feed")
     run(tmp_path / "run")
     assert seen == {"clip": {1}, "batch": {1}, "predict": {2}}
     assert torch.get_num_threads() == CORES

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import vitkit
 from vitkit.cli.convert import Convert
-from vitkit.data.sampler import Plan, largest_share, share
+from vitkit.data.sampler import Sampler, largest_share, share
 from vitkit.errors import ConfigError, WorkError
 from vitkit.training import checkpoint
 
@@ -227,12 +227,12 @@ def test_a_batch_that_cannot_be_shared_is_one_clear_error(tmp_path: Path) -> Non
 def test_any_number_of_ranks_sees_the_batch_of_one_in_the_same_order(
     ranks: int, per_rank: float, count: int, step: int, seed: int
 ) -> None:
-    plan = Plan(count, int(ranks * per_rank), seed)
+    plan = Sampler(count, int(ranks * per_rank), seed)
     whole = plan.at(step)
-    rows = [share(plan.batch, (rank, ranks)) for rank in range(ranks)]
-    assert [row for r in rows for row in r] == list(range(plan.batch))
+    rows = [share(plan.batch_size, (rank, ranks)) for rank in range(ranks)]
+    assert [row for r in rows for row in r] == list(range(plan.batch_size))
     assert all(r.start % 2 == 0 and len(r) for r in rows), "pairs stay together, and none has nothing to do"
-    assert max(map(len, rows)) <= largest_share(plan.batch, ranks) <= min(map(len, rows)) + 3
+    assert max(map(len, rows)) <= largest_share(plan.batch_size, ranks) <= min(map(len, rows)) + 3
     for rank in {0, ranks // 2, ranks - 1}:
         assert (plan.at(step, (rank, ranks)).index == whole.index[list(rows[rank])]).all()
 
@@ -244,7 +244,7 @@ def test_any_number_of_ranks_sees_the_batch_of_one_in_the_same_order(
 def test_every_sample_comes_once_per_epoch_however_the_world_changes_on_the_way(
     count: int, batch: int, worlds: list[int]
 ) -> None:
-    plan, seen = Plan(count, batch, seed=3), []
+    plan, seen = Sampler(count, batch, seed=3), []
     for step in range(plan.steps(2)):
         ranks = min(worlds[step % len(worlds)], batch)
         seen += [plan.at(step, (rank, ranks)).index for rank in range(ranks)]
@@ -255,4 +255,4 @@ def test_every_sample_comes_once_per_epoch_however_the_world_changes_on_the_way(
 
 def test_more_ranks_than_samples_in_a_batch_is_an_error() -> None:
     with pytest.raises(ConfigError, match="batch=3 is too small for 4 processes"):
-        Plan(100, 3).at(0, (0, 4))
+        Sampler(100, 3).at(0, (0, 4))

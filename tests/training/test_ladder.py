@@ -85,7 +85,7 @@ def test_what_is_done_is_kept_when_interrupted_and_gone_on_with(
 
 
 def test_neighbours_are_looked_for_in_the_training_split(weights: str) -> None:
-    from vitkit.data.dataset import open_data
+    from vitkit.data.open import open_data
 
     model, data = load_model(weights), open_data("digits")
     found = nearest(model, data, "val", model.info.preprocess)

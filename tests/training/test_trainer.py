@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from tests.training.small import SMALL, whole_and_resumed
-from vitkit.data.dataset import Arrays, Dataset, Split
+from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.errors import ConfigError, UsageError, WorkError
 from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
@@ -308,7 +308,7 @@ def test_the_batch_fits_the_data_where_the_recipe_leaves_it_open(images: int, ba
 )
 def test_the_model_suits_the_images_where_the_recipe_leaves_it_open(shape: tuple[int, ...], model: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, *shape), dtype=np.uint8)
-    data = Dataset("made", ["a", "b"], {"train": Split(Arrays(pixels, "made"), np.arange(12) % 2)})
+    data = Dataset("made", ["a", "b"], {"train": Split(ArrayImages(pixels, "made"), np.arange(12) % 2)})
     assert choose_model(Recipe(), data).model == model
     assert choose_model(Recipe(model="vit_nano_patch4_32"), data).model == "vit_nano_patch4_32"
 

@@ -231,7 +231,7 @@ def test_a_teacher_sees_the_students_pixels_in_its_own_way(teacher: Path, tmp_pa
     """Other normalisation, other order of the classes: the same answers for the same pixels."""
     import numpy as np
 
-    from vitkit.data.dataset import Arrays, Split
+    from vitkit.data.dataset import ArrayImages, Split
     from vitkit.training.distillation import make_teacher
 
     model = load_model(teacher)
@@ -239,7 +239,7 @@ def test_a_teacher_sees_the_students_pixels_in_its_own_way(teacher: Path, tmp_pa
     names = list(reversed(model.info.class_names))
     other = own.replace(mean=(0.1,), std=(0.9,))
     pixels = torch.randint(0, 256, (5, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    split = Split(Arrays(pixels[:, 0].numpy(), "made"), np.zeros(5, dtype=np.int64))
+    split = Split(ArrayImages(pixels[:, 0].numpy(), "made"), np.zeros(5, dtype=np.int64))
     d = Distill(teacher="it", temperature=1.0)
     asked = make_teacher(d, model, names, other, split, torch.device("cpu"))
     with torch.no_grad():

@@ -16,9 +16,9 @@ from PIL import Image, ImageOps
 from vitkit.bench.harness import Row, rows
 from vitkit.bench.training import Job, prepare
 from vitkit.data.dataset import Split
-from vitkit.data.loader import Batch, Feed, arrays_of, make_store
+from vitkit.data.loader import Batch, BatchLoader, make_source, pixels_of
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.sampler import Plan
+from vitkit.data.sampler import Sampler
 from vitkit.data.transforms import Augment
 from vitkit.model import ViTConfig
 from vitkit.runtime.timing import interleave
@@ -30,24 +30,24 @@ def loading(
     split: Split, config: ViTConfig, batch: int = 16, workers: Sequence[int] = (0, 1, 2), rounds: int = 5, turn: int = 8
 ) -> list[Row]:
     """A row per way, each with `turn` batches in a round."""
-    in_memory = arrays_of(split) is not None
+    in_memory = pixels_of(split) is not None
     preprocess = Preprocess(
         size=config.image_size, channels=config.in_channels, crop_fraction=1.0 if in_memory else 0.875
     )
     augment = Augment(crop="pad" if in_memory else "resized")
-    store, split, _ = make_store(split, preprocess, augment, limit=0.01)
-    feed = Feed(store, split.labels, Plan(len(split), min(batch, len(split))))
+    store, split, _ = make_source(split, preprocess, augment, limit=0.01)
+    feed = BatchLoader(store, split.labels, Sampler(len(split), min(batch, len(split))))
     ways = {f"loader, {n} workers": _loader(feed, n, config.image_size, turn) for n in workers}
-    ways["pillow"] = _pillow(_padded if in_memory else _resized, split, config, feed.plan.batch, turn)
-    ways["training step"] = _step(config, feed.plan.batch)
-    return rows(interleave(ways, rounds), feed.plan.batch, macs=0.0, peak_macs_per_s=1.0)
+    ways["pillow"] = _pillow(_padded if in_memory else _resized, split, config, feed.sampler.batch_size, turn)
+    ways["training step"] = _step(config, feed.sampler.batch_size)
+    return rows(interleave(ways, rounds), feed.sampler.batch_size, macs=0.0, peak_macs_per_s=1.0)
 
 
-def _loader(feed: Feed, workers: int, size: tuple[int, int], turn: int) -> Turn:
+def _loader(feed: BatchLoader, workers: int, size: tuple[int, int], turn: int) -> Turn:
     stream: Iterator[Batch] = feed.stream(0, lambda step: size, workers)
     if workers:
         next(stream)  # the processes start now, before others have threads at work
-    ahead = 2 * workers or feed.store.threads  # made while others had their turn, and so not counted
+    ahead = 2 * workers or feed.source.threads  # made while others had their turn, and so not counted
 
     def run() -> float:
         _drain(stream, ahead + 1)

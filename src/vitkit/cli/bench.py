@@ -91,7 +91,7 @@ class Bench:
 
     def _load(self, data: str) -> int:
         from vitkit.bench.loading import loading
-        from vitkit.data.dataset import open_data
+        from vitkit.data.open import open_data
         from vitkit.training.environment import describe_environment
 
         splits = open_data(data, label=self.label, data_dir=self.data_dir).splits

@@ -63,7 +63,7 @@ def _make_room(folder: Path) -> None:
 
 
 def _predict_some(run: str, count: int = 5) -> list[dict[str, Any]]:
-    from vitkit.data.dataset import open_data
+    from vitkit.data.open import open_data
     from vitkit.inference import Predictor
 
     data = open_data("digits")

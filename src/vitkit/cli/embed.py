@@ -4,7 +4,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
-from vitkit.cli.output import console, print_json, tracked
+from vitkit.cli.output import console, print_json, progress_bar
 from vitkit.cli.output_paths import check_output_file
 
 
@@ -32,7 +32,7 @@ class Embed:
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.data.dataset import open_data
+        from vitkit.data.open import open_data
         from vitkit.errors import ConfigError, UnknownNameError
         from vitkit.features import cached_features, preprocess_of
         from vitkit.features.table import Table, writer
@@ -51,7 +51,7 @@ class Embed:
         preprocess = preprocess_of(model, self.model)
         parts, skipped = [], list[str]()
         for name in [self.split] if self.split else data.splits:
-            with tracked(f"embedding {name}", quiet=self.json) as progress:
+            with progress_bar(f"embedding {name}", quiet=self.json) as progress:
                 found = cached_features(
                     model, data.splits[name], preprocess,
                     batch=self.batch, progress=progress, corrupt_limit=self.corrupt_limit,

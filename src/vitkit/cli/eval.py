@@ -10,7 +10,7 @@ from vitkit.cli.eval_data import ALL, drawn_by, open_judged
 from vitkit.cli.eval_show import show
 from vitkit.cli.eval_write import write
 from vitkit.cli.model import open_model
-from vitkit.cli.output import console, print_json, tracked
+from vitkit.cli.output import console, print_json, progress_bar
 from vitkit.cli.output_paths import check_output_dir
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Eval:
 
     def _nearest(self, model: "ViT", given: tuple[int, ...], folder: Path | None) -> int:
         """The classes are those of the data: the model need not know them."""
-        from vitkit.data.dataset import open_data
+        from vitkit.data.open import open_data
         from vitkit.errors import UsageError
         from vitkit.evaluation import evaluate_predictions
         from vitkit.features import preprocess_of
@@ -128,7 +128,7 @@ class Eval:
             )
         data = open_data(self.data, **self._opening, **drawn_by(model))
         name, _ = self._pick(data, data.class_names)
-        with tracked(f"features for {name}", quiet=self.json) as progress:
+        with progress_bar(f"features for {name}", quiet=self.json) as progress:
             found = nearest(
                 model,
                 data,
@@ -155,7 +155,7 @@ class Eval:
 
         names, preprocess = require_metadata(model, called)
         _, images = self._pick(data, names, split)
-        with tracked(f"evaluating {split}", quiet=self.json) as progress:
+        with progress_bar(f"evaluating {split}", quiet=self.json) as progress:
             return predict(model, images, preprocess, names, progress=progress, **self._reading)
 
     @property
@@ -172,7 +172,7 @@ class Eval:
         assert self.against is not None
         result = compare(self._predict(other, self.against, data, split), found)
         answer = {"model": self.against, **result.to_dict(), "words": result.in_words(self.against, self.model)}
-        if split == "val" and data.made_val and drawn_by(model) != drawn_by(other):
+        if split == "val" and data.val_was_drawn and drawn_by(model) != drawn_by(other):
             answer["caution"] = f"{self.against} was trained with another validation split: it may know these images"
         return answer
 

@@ -18,12 +18,12 @@ def open_judged(spec: str, models: "Sequence[ViT]", split: str | None, **opening
 
     Of images without splits that no model has learned from, all are fit to judge by: one split, `all`.
     """
-    from vitkit.data.dataset import open_data
+    from vitkit.data.open import open_data
 
     data = open_data(spec, **opening, **drawn_by(models[0]))
     if split or "test" in data.splits:
         return data
-    if data.made_val and not any(_learned_from(model, spec, opening) for model in models):
+    if data.val_was_drawn and not any(_learned_from(model, spec, opening) for model in models):
         data = open_data(spec, **opening, val_fraction=0.0)
         note = f"{data.name} has no splits, and the model has not learned from it: all of its images are judged"
         data = replace(data, splits={ALL: data.splits["train"]}, notes=(note,))
@@ -38,7 +38,7 @@ def drawn_by(model: "ViT") -> dict[str, Any]:
 
 def _learned_from(model: "ViT", spec: str, opening: dict[str, Any]) -> bool:
     """The same place, or the same images elsewhere."""
-    from vitkit.data.dataset import open_data
+    from vitkit.data.open import open_data
 
     place = model.info.recipe.get("data")
     if place and (place == spec or Path(place).expanduser().resolve() == Path(spec).expanduser().resolve()):

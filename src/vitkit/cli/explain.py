@@ -7,7 +7,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.model import open_model
-from vitkit.cli.output import console, print_json, print_table, tracked
+from vitkit.cli.output import console, print_json, print_table, progress_bar
 from vitkit.cli.output_paths import check_output_dir, write_figure
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Explain:
         paths = find_images(self.images)
         model = open_model(self.model, self.class_names, self.preprocess)
         paths, bad = _readable(model, paths)
-        with tracked("explaining", quiet=self.json) as progress:
+        with progress_bar("explaining", quiet=self.json) as progress:
             found = explain(
                 model, paths, self.method or DEFAULT, layer=self.layer, head=self.head, query=query,
                 target=self.target, image_size=self.size, progress=progress,
@@ -85,7 +85,7 @@ class Explain:
         if self.faithfulness:
             from vitkit.explanation.faithfulness import faithfulness
 
-            with tracked("measuring", quiet=self.json) as progress:
+            with progress_bar("measuring", quiet=self.json) as progress:
                 measured = faithfulness(model, paths, target=self.target, image_size=self.size, progress=progress)
             figures["faithfulness"] = draw.curves(measured)
             for f in measured:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from tyro.conf import Positional
 
-from vitkit.cli.output import MAX_CLASS_ROWS, console, print_json, print_table, tracked
+from vitkit.cli.output import MAX_CLASS_ROWS, console, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
     from vitkit.data.inspect import Copies, Inspection
@@ -28,12 +28,12 @@ class Inspect:
     """Print one JSON document, with every corrupt file and every copy."""
 
     def run(self) -> int:
-        from vitkit.data.dataset import open_data
         from vitkit.data.inspect import inspect_data
+        from vitkit.data.open import open_data
 
         # The splits as they are: a split that vitkit would make cannot leak, it is drawn by content.
         dataset = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0, corrupt_limit=1)
-        with tracked(dataset.name, quiet=self.json) as progress:
+        with progress_bar(dataset.name, quiet=self.json) as progress:
             inspection = inspect_data(dataset, progress)
         if self.json:
             print_json(inspection.to_dict())

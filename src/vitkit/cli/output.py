@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vitkit.data.progress import tracked as tracked
+from vitkit.data.progress import progress_bar as progress_bar
 
 NAME, TEXT = 32, 12  # characters that the first and any other column of texts keeps
 MAX_CLASS_ROWS = 60  # classes in one table

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from vitkit.cli.output import console, print_json, tracked
+from vitkit.cli.output import console, print_json, progress_bar
 from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Pack:
 
     def run(self) -> int:
         size = as_bytes(self.shard_size)
-        from vitkit.data.dataset import open_data
+        from vitkit.data.open import open_data
         from vitkit.data.shards.writer import pack, unpack
 
         opening = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
         data = open_data(self.data, val_fraction=0, **opening)  # type: ignore[arg-type]  # a mixed dictionary
-        with tracked("unpacking" if self.to == "folder" else "packing", quiet=self.json) as progress:
+        with progress_bar("unpacking" if self.to == "folder" else "packing", quiet=self.json) as progress:
             if self.to == "folder":
                 packed = unpack(data, self.out, limit=self.corrupt_limit, progress=progress)
             else:

@@ -104,7 +104,7 @@ class Plan:
 
     def _data(self) -> "tuple[ViTConfig, int]":
         """The model as it would be trained, and the number of images it would see."""
-        from vitkit.data.dataset import open_data
+        from vitkit.data.open import open_data
 
         if self.data and self.images:
             raise UsageError("--data and --images both say how many images there are: give one of them")

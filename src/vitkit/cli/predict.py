@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from vitkit.cli.model import open_model
-from vitkit.cli.output import tracked
+from vitkit.cli.output import progress_bar
 from vitkit.cli.output_paths import check_output_file
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Predict:
         print(f"vitkit: engine {predictor.chosen}", file=sys.stderr)
         bad = 0
         batch = None if self.batch == "auto" else self.batch
-        with self._writer(paths, predictor) as write, tracked("predicting", quiet=len(paths) == 1) as progress:
+        with self._writer(paths, predictor) as write, progress_bar("predicting", quiet=len(paths) == 1) as progress:
             pictures = [_standard_input() if str(path) == "-" else path for path in paths]
             for done, (path, found) in enumerate(
                 zip(paths, predictor.stream(pictures, self.top, batch), strict=True), start=1

@@ -10,8 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from vitkit.data.dataset import CONTENT_LIMIT, Arrays, Dataset, Encoded, Files, Images, Split, Subset, parallel
-from vitkit.data.shards.reader import Shards
+from vitkit.data.dataset import (
+    CONTENT_LIMIT,
+    ArrayImages,
+    Dataset,
+    FileImages,
+    ImageSource,
+    ImageSubset,
+    RawImage,
+    Split,
+)
+from vitkit.data.pipeline import threaded_map
+from vitkit.data.shards.reader import ShardImages
 from vitkit.errors import CorruptImageError
 
 STAMP_BYTES = 16
@@ -32,45 +42,46 @@ def fingerprint_split(split: Split, class_names: Sequence[str]) -> str:
     counts = np.bincount(split.labels, minlength=len(class_names))
     for name, count in sorted((n, int(c)) for n, c in zip(class_names, counts, strict=True) if c):
         total.update(f"{len(name)} {name} {count}\n".encode())
-    if len(split) > CONTENT_LIMIT and split.stamps is None:
+    if len(split) > CONTENT_LIMIT and split.hashes is None:
         split = split.subset(np.linspace(0, len(split) - 1, CONTENT_LIMIT).astype(np.int64))
-    stamps = split.stamps if split.stamps is not None else stamp_all(split.images)
+    stamps = split.hashes if split.hashes is not None else content_hashes(split.images)
     rows = (f"{class_names[k]} {s.tobytes().hex()}\n" for k, s in zip(split.labels, stamps, strict=True))
     for row in sorted(rows):
         total.update(row.encode())
     return total.hexdigest()
 
 
-def stamp_all(images: Images) -> np.ndarray:
-    """(N, 16) bytes, one stamp per image. Equal content, equal stamp."""
+def content_hashes(images: ImageSource) -> np.ndarray:
+    """(N, 16) bytes, one content_hash per image. Equal content, equal content_hash."""
 
     def one(index: int) -> bytes:
-        return stamp(images, index)
+        return content_hash(images, index)
 
-    # Files are waited for; of arrays there are many, and a thread costs more than the digest.
-    ready = isinstance(images, Arrays) or (isinstance(images, Subset) and isinstance(images.images, Arrays))
-    joined = b"".join(map(one, range(len(images))) if ready else parallel(one, len(images)))
+    # For arrays a thread costs more than the hash.
+    inner = images.images if isinstance(images, ImageSubset) else images
+    ready = isinstance(inner, ArrayImages)
+    joined = b"".join(map(one, range(len(images))) if ready else threaded_map(one, len(images)))
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, STAMP_BYTES)
 
 
-def stamp(images: Images, index: int) -> bytes:
-    if isinstance(images, Subset):
-        return stamp(images.images, int(images.indices[index]))
+def content_hash(images: ImageSource, index: int) -> bytes:
+    if isinstance(images, ImageSubset):
+        return content_hash(images.images, int(images.indices[index]))
     try:
-        if isinstance(images, Files):
+        if isinstance(images, FileImages):
             return _digest(*_ends(Path(images.paths[index])))
-        if isinstance(images, Shards) and (known := images.stamp(index)):
+        if isinstance(images, ShardImages) and (known := images.stored_hash(index)):
             return known
-        return stamp_of(images[index])
+        return hash_content(images[index])
     except (OSError, CorruptImageError):  # there is no content: its name stands for it, and reading it will say why
         return _digest(0, images.name(index).encode())
 
 
-def stamp_of(encoded: Encoded) -> bytes:
+def hash_content(encoded: RawImage) -> bytes:
     return _digest(*_parts(encoded))
 
 
-def _parts(encoded: Encoded) -> tuple[int, bytes]:
+def _parts(encoded: RawImage) -> tuple[int, bytes]:
     if isinstance(encoded, np.ndarray):
         content = f"{encoded.shape} ".encode() + encoded.tobytes()
         return len(content), content

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitkit.data.dataset import Dataset, Encoded, Progress, Split, parallel
+from vitkit.data.dataset import Dataset, RawImage, Split
 from vitkit.data.decode import decode, oriented_size, read_header
 from vitkit.data.near_duplicates import Group, group, perceptual_hash, thumbnail
+from vitkit.data.pipeline import Progress, threaded_map
 from vitkit.data.recommend import Advice, advise
 from vitkit.errors import CorruptImageError, DataError
 
@@ -163,7 +164,7 @@ def _sides(looks: Sequence[ImageStats]) -> tuple[np.ndarray, np.ndarray]:
     return width, height
 
 
-def probe_image(encoded: Encoded, name: str) -> ImageStats:
+def probe_image(encoded: RawImage, name: str) -> ImageStats:
     if isinstance(encoded, np.ndarray):
         height, width = encoded.shape[:2]
         channels = encoded.shape[2] if encoded.ndim == 3 else 1
@@ -201,7 +202,7 @@ def _scan(
             except CorruptImageError as error:
                 return error
 
-        for index, result in enumerate(parallel(one, len(split), threads)):
+        for index, result in enumerate(threaded_map(one, len(split), threads)):
             if isinstance(result, CorruptImageError):
                 corrupt.append((name, result.name, result.reason))
             else:

@@ -9,10 +9,10 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from types import FrameType
 from typing import Protocol
 
@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from vitkit.data.dataset import THREADS, Arrays, Corrupt, Encoded, Progress, Split, read_all
+from vitkit.data.dataset import ArrayImages, RawImage, Split
 from vitkit.data.decode import decode, oriented_size, read_header
+from vitkit.data.pipeline import READ_CHUNK, THREADS, CorruptionBudget, Progress, read_split, threaded_map
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.readability import Known, usable
+from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.data.rng import SampleKeys
-from vitkit.data.sampler import Plan
-from vitkit.data.shards.reader import read_many, underlying
+from vitkit.data.sampler import Sampler
+from vitkit.data.shards.reader import read_many, unwrap_subsets
 from vitkit.data.transforms import Augment, augment, draw_crop_boxes, draw_flips
 from vitkit.errors import CorruptImageError
 
@@ -41,7 +42,7 @@ class Batch:
     keys: SampleKeys
 
 
-class Store(Protocol):
+class BatchSource(Protocol):
     """Where the images of a batch come from."""
 
     @property
@@ -53,7 +54,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class InMemory:
+class InMemorySource:
     pixels: Tensor  # (N, C, H, W) uint8
     augment: Augment
     threads = 1  # torch's own threads share the work
@@ -78,7 +79,7 @@ class Gone(CorruptImageError):
 
 
 @dataclass(frozen=True)
-class FromFiles:
+class FileSource:
     split: Split
     preprocess: Preprocess
     augment: Augment
@@ -91,7 +92,7 @@ class FromFiles:
         images = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).contiguous()
         return augment(images, keys, self.augment, geometry_done=cut)
 
-    def _read(self, keys: SampleKeys) -> Iterator[tuple[Encoded, str]]:
+    def _read(self, keys: SampleKeys) -> Iterator[tuple[RawImage, str]]:
         """Each with its name."""
         for index, encoded in zip(keys.index.tolist(), read_many(self.split.images, keys.index), strict=True):
             if isinstance(encoded, CorruptImageError):
@@ -120,20 +121,20 @@ class FromFiles:
 Bad = list[tuple[str, str]]  # (name, reason) of images that cannot be read
 
 
-def make_store(
+def make_source(
     split: Split,
     preprocess: Preprocess,
     settings: Augment,
     limit: float,
     progress: Progress | None = None,
-    known: Known | None = None,
-) -> tuple[Store, Split, Bad]:
+    known: ReadabilityCache | None = None,
+) -> tuple[BatchSource, Split, Bad]:
     """Memory where it is enough and nothing is lost by it, files otherwise; and the split without what is corrupt."""
     if fits_memory(split, preprocess) and (settings.crop != "resized" or _as_they_are(split, preprocess) is not None):
         pixels, kept, bad = load(split, preprocess, limit, progress)
-        return InMemory(pixels, settings), kept, bad
-    kept, bad = usable(split, preprocess.check_decodable, limit, progress, known, trust=True)
-    return FromFiles(kept, preprocess, settings), kept, bad
+        return InMemorySource(pixels, settings), kept, bad
+    kept, bad = filter_readable(split, preprocess.check_decodable, limit, progress, known, trust=True)
+    return FileSource(kept, preprocess, settings), kept, bad
 
 
 def fits_memory(split: Split, preprocess: Preprocess) -> bool:
@@ -146,14 +147,14 @@ def load(
     """A whole split as the model sees it, (N, C, H, W) uint8, and the split without what is corrupt."""
     if (pixels := _as_they_are(split, preprocess)) is not None:
         return pixels, split, []
-    images, kept, bad = read_all(split, preprocess, limit, progress)
+    images, kept, bad = read_split(split, preprocess, limit, progress)
     none = torch.empty((0, preprocess.channels, *preprocess.size), dtype=torch.uint8)
     return torch.stack(images) if images else none, kept, bad
 
 
 def _as_they_are(split: Split, preprocess: Preprocess) -> Tensor | None:
-    """Arrays that preprocessing would leave unchanged, taken in one go."""
-    pixels = arrays_of(split)
+    """ArrayImages that preprocessing would leave unchanged, taken in one go."""
+    pixels = pixels_of(split)
     if pixels is None or preprocess.crop_fraction != 1:
         return None
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
@@ -162,43 +163,43 @@ def _as_they_are(split: Split, preprocess: Preprocess) -> Tensor | None:
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
 
 
-def arrays_of(split: Split) -> np.ndarray | None:
+def pixels_of(split: Split) -> np.ndarray | None:
     """The pixels of a split that is held as one array."""
-    images, rows = underlying(split.images)
-    if not isinstance(images, Arrays):
+    images, rows = unwrap_subsets(split.images)
+    if not isinstance(images, ArrayImages):
         return None
     return images.pixels if rows is None else images.pixels[rows]
 
 
 @dataclass(frozen=True)
-class Feed:
+class BatchLoader:
     """Batches by step; `part` is the share of each that falls to this process.
 
     With `lost`, the place of a sample that has gone since the run began is taken by the next one in the split: whoever
     meets it does the same, and a resumed run too. It is said and counted, and too many end the run.
     """
 
-    store: Store
+    source: BatchSource
     labels: np.ndarray
-    plan: Plan
+    sampler: Sampler
     part: tuple[int, int] = (0, 1)
-    lost: Corrupt | None = None
+    lost: CorruptionBudget | None = None
 
     def batch(self, step: int, size: tuple[int, int]) -> Batch:
-        keys = self.plan.at(step, self.part)
+        keys = self.sampler.at(step, self.part)
         while True:
             try:
-                return Batch(self.store.fetch(keys, size), torch.from_numpy(self.labels[keys.index]), keys)
+                return Batch(self.source.fetch(keys, size), torch.from_numpy(self.labels[keys.index]), keys)
             except Gone as gone:
                 if self.lost is None:
                     raise
                 keys = self._without(keys, gone, self.lost)
 
-    def _without(self, keys: SampleKeys, gone: Gone, lost: Corrupt) -> SampleKeys:
+    def _without(self, keys: SampleKeys, gone: Gone, lost: CorruptionBudget) -> SampleKeys:
         if gone.name not in lost.found:
             logging.getLogger(__name__).warning("left out from step to step: %s", gone)
         lost.add(gone)
-        instead = (gone.index + 1) % self.plan.count
+        instead = (gone.index + 1) % self.sampler.count
         return replace(keys, index=np.where(keys.index == gone.index, instead, keys.index))
 
     def stream(self, start: int, size_at: Callable[[int], tuple[int, int]], workers: int) -> Iterator[Batch]:
@@ -217,9 +218,9 @@ class Feed:
             batches._shutdown_workers()  # type: ignore[attr-defined]  # no public way ends them at once
 
     def _threaded(self, start: int, size_at: Callable[[int], tuple[int, int]]) -> Iterator[Batch]:
-        with ThreadPoolExecutor(self.store.threads, thread_name_prefix="feed") as pool:
+        with ThreadPoolExecutor(self.source.threads, thread_name_prefix="feed") as pool:
             jobs = (pool.submit(self.batch, step, size_at(step)) for step in count(start))
-            waiting = deque(islice(jobs, self.store.threads))
+            waiting = deque(islice(jobs, self.source.threads))
             while True:
                 ready = waiting.popleft().result()
                 waiting.extend(islice(jobs, 1))
@@ -240,8 +241,67 @@ def _leave_it_to_the_main_process(worker: int) -> None:
 class _Steps(Dataset[Batch]):
     """(step, size) → batch, for the worker processes of a DataLoader."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: BatchLoader) -> None:
         self.feed = feed
 
     def __getitem__(self, wanted: tuple[int, tuple[int, int]]) -> Batch:
         return self.feed.batch(*wanted)
+
+
+class View(Protocol):
+    def batches(self, size: int, which: Sequence[int] | None = None) -> Iterator[Tensor]:
+        """(at most `size`, C, H, W) uint8: all of them, or those of these numbers."""
+        ...
+
+
+@dataclass(frozen=True)
+class CachedView:
+    pixels: Tensor  # (N, C, H, W) uint8
+
+    def batches(self, size: int, which: Sequence[int] | None = None) -> Iterator[Tensor]:
+        yield from (self.pixels[rows.start : rows.stop] for rows in _rows(len(self.pixels), size, which))
+
+
+@dataclass(frozen=True)
+class StreamingView:
+    """Decoded by threads while the model is at work on the batch before. An image that has gone bad is an error."""
+
+    split: Split
+    preprocess: Preprocess
+
+    def batches(self, size: int, which: Sequence[int] | None = None) -> Iterator[Tensor]:
+        batches = _rows(len(self.split), size, which)
+        wanted = np.array(list(chain.from_iterable(batches)), dtype=np.int64)
+        blocks = [wanted[start : start + READ_CHUNK] for start in range(0, len(wanted), READ_CHUNK)]
+        ahead = max(size // READ_CHUNK, THREADS)
+        images = chain.from_iterable(threaded_map(lambda i: self._read(blocks[i]), len(blocks), ahead=ahead))
+        for rows in batches:
+            yield torch.stack(list(islice(images, len(rows))))
+
+    def _read(self, indices: np.ndarray) -> list[Tensor]:
+        encoded = read_many(self.split.images, indices)
+        return [self._seen(int(i), e) for i, e in zip(indices, encoded, strict=True)]
+
+    def _seen(self, index: int, encoded: RawImage | CorruptImageError) -> Tensor:
+        if isinstance(encoded, CorruptImageError):
+            raise encoded
+        return self.preprocess(encoded, self.split.images.name(index))
+
+
+def _rows(count: int, size: int, which: Sequence[int] | None) -> list[range]:
+    return [range(n * size, min((n + 1) * size, count)) for n in (range(-(-count // size)) if which is None else which)]
+
+
+def make_view(
+    split: Split,
+    preprocess: Preprocess,
+    limit: float,
+    progress: Progress | None = None,
+    known: ReadabilityCache | None = None,
+) -> tuple[View, Split, Bad]:
+    """Of what is not corrupt in a split; and that part of the split, and the rest."""
+    if fits_memory(split, preprocess):
+        pixels, kept, bad = load(split, preprocess, limit, progress)
+        return CachedView(pixels), kept, bad
+    kept, bad = filter_readable(split, preprocess.check_decodable, limit, progress, known)
+    return StreamingView(kept, preprocess), kept, bad

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 @contextmanager
-def tracked(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, moved by calling (done, total), gone at the end; none in a pipe, nor before the first call."""
     screen = Console(stderr=True, highlight=False)
     if quiet or not screen.is_terminal:

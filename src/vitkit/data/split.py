@@ -8,19 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
-from vitkit.data.dataset import CONTENT_LIMIT, SPLITS, Arrays, Dataset, Images, Split, Subset, class_order
-from vitkit.data.fingerprint import stamp_all
+from vitkit.data.dataset import (
+    CONTENT_LIMIT,
+    SPLITS,
+    ArrayImages,
+    Dataset,
+    ImageSource,
+    ImageSubset,
+    Split,
+    class_order,
+)
+from vitkit.data.fingerprint import content_hashes
 from vitkit.errors import DataError
 
 MAX_CLASSES = 100_000  # above it, a column of numbers is not one of classes
 
 
 @dataclass(frozen=True)
-class Found:
+class RawDataset:
     """What a reader returns: one row per image, as it stands in the source."""
 
     name: str
-    images: Images
+    images: ImageSource
     labels: Sequence[str] | np.ndarray  # class names, or class indices
     splits: Sequence[str] | None = None  # "train", "val" or "test" of each; None: all are train
     class_names: Sequence[str] | None = None  # what the indices mean, where the source says so
@@ -28,14 +37,14 @@ class Found:
     keep_order: bool = False  # of the source: it can be read from beginning to end, and not well otherwise
 
 
-def arrange(found: Found) -> Dataset:
+def build_dataset(found: RawDataset) -> Dataset:
     if not len(found.images):
         raise DataError(f"{found.name}: no images found; `vitkit inspect --help` shows what a data set looks like")
     indices, class_names, notes = _classes(found)
     order = np.arange(len(indices)) if found.keep_order else np.argsort(indices, kind="stable")
     stamps = None
     if len(found.images) <= CONTENT_LIMIT and not found.keep_order:
-        stamps = stamp_all(found.images)
+        stamps = content_hashes(found.images)
         # lexsort's last key counts most: the class first, then the content
         order = np.lexsort((*stamps.T[::-1], indices))
     where = np.array(found.splits if found.splits is not None else ["train"] * len(indices))
@@ -44,11 +53,11 @@ def arrange(found: Found) -> Dataset:
     return Dataset(found.name, class_names, splits, (*found.notes, *notes), named=not _numbered(found))
 
 
-def _numbered(found: Found) -> bool:
+def _numbered(found: RawDataset) -> bool:
     return isinstance(found.labels, np.ndarray) and found.class_names is None
 
 
-def _classes(found: Found) -> tuple[np.ndarray, list[str], list[str]]:
+def _classes(found: RawDataset) -> tuple[np.ndarray, list[str], list[str]]:
     """(class indices, class names, notes)"""
     if not isinstance(found.labels, np.ndarray):
         names = class_order(found.labels)
@@ -78,10 +87,10 @@ def from_arrays(
     labels = np.concatenate([labels for _, labels in arrays.values()])
     pixels = [images for images, _ in arrays.values()]
     flat = labels.astype(str).tolist() if labels.dtype.kind in "US" else labels
-    indices, names, more = _classes(Found(name, Arrays(pixels[0], name), flat, class_names=class_names))
+    indices, names, more = _classes(RawDataset(name, ArrayImages(pixels[0], name), flat, class_names=class_names))
     ends = np.cumsum([len(p) for p in pixels])[:-1]
     splits = {
-        split: Split(Arrays(images, f"{name}:{split}"), part)
+        split: Split(ArrayImages(images, f"{name}:{split}"), part)
         for (split, (images, _)), part in zip(arrays.items(), np.split(indices, ends), strict=True)
     }
     named = class_names is not None or labels.dtype.kind in "US"
@@ -92,7 +101,7 @@ def with_val(dataset: Dataset, fraction: float, seed: int) -> Dataset:
     """The same data set, with a val split taken out of train if it has none."""
     if "val" in dataset.splits or "train" not in dataset.splits or not fraction:
         return dataset
-    train = stamped(dataset.splits["train"])
+    train = with_hashes(dataset.splits["train"])
     chosen = stratified(train, fraction, seed)
     if not chosen.any():
         return _noted(dataset, f"no val split, and none was made: {len(train)} images in train are too few to share")
@@ -102,7 +111,7 @@ def with_val(dataset: Dataset, fraction: float, seed: int) -> Dataset:
         f"(stratified, {fraction:.0%}, seed {seed})"
     )
     splits = {"train": flat(rest), "val": flat(val)} | {k: v for k, v in dataset.splits.items() if k != "train"}
-    return _noted(dataclasses.replace(dataset, splits=splits, made_val=True), note)
+    return _noted(dataclasses.replace(dataset, splits=splits, val_was_drawn=True), note)
 
 
 def stratified(split: Split, fraction: float, seed: int) -> np.ndarray:
@@ -111,7 +120,7 @@ def stratified(split: Split, fraction: float, seed: int) -> np.ndarray:
     Within a class the images are ranked by a hash of seed and stamp, and the first ones taken; exact copies share a
     rank and stay together. Above `CONTENT_LIMIT` image files the name stands for the content.
     """
-    digests = [hashlib.sha256(b"%d " % seed + key).digest()[:8] for key in _keys(stamped(split))]
+    digests = [hashlib.sha256(b"%d " % seed + key).digest()[:8] for key in _keys(with_hashes(split))]
     rank = np.frombuffer(b"".join(digests), dtype=">u8")
     chosen = np.zeros(len(split), dtype=bool)
     for k in np.unique(split.labels):
@@ -125,27 +134,27 @@ def stratified(split: Split, fraction: float, seed: int) -> np.ndarray:
     return chosen
 
 
-def stamped(split: Split) -> Split:
+def with_hashes(split: Split) -> Split:
     """With the stamps of its images, unless they are files too many to read."""
-    if split.stamps is not None or (len(split) > CONTENT_LIMIT and not isinstance(split.images, Arrays)):
+    if split.hashes is not None or (len(split) > CONTENT_LIMIT and not isinstance(split.images, ArrayImages)):
         return split
-    return dataclasses.replace(split, stamps=stamp_all(split.images))
+    return dataclasses.replace(split, hashes=content_hashes(split.images))
 
 
 def _keys(split: Split) -> list[bytes]:
-    if split.stamps is None:  # the last two parts of the path, so that the folder can move
+    if split.hashes is None:  # the last two parts of the path, so that the folder can move
         return ["/".join(Path(split.images.name(i)).parts[-2:]).encode() for i in range(len(split))]
-    return [s.tobytes() for s in split.stamps]
+    return [s.tobytes() for s in split.hashes]
 
 
 def flat(split: Split) -> Split:
     """The same split without a subset of a subset; arrays are cut out, so that they lie in memory in order."""
     images = split.images
-    if isinstance(images, Subset) and isinstance(images.images, Subset):
-        images = Subset(images.images.images, images.images.indices[images.indices])
-    if isinstance(images, Subset) and isinstance(images.images, Arrays):
+    if isinstance(images, ImageSubset) and isinstance(images.images, ImageSubset):
+        images = ImageSubset(images.images.images, images.images.indices[images.indices])
+    if isinstance(images, ImageSubset) and isinstance(images.images, ArrayImages):
         images = images.images.take(images.indices)
-    return Split(images, split.labels, split.stamps)
+    return Split(images, split.labels, split.hashes)
 
 
 def _noted(dataset: Dataset, note: str) -> Dataset:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitkit.data.dataset import CORRUPT_LIMIT, Corrupt, Progress, Split, parallel
+from vitkit.data.dataset import Split
+from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, threaded_map
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import CorruptImageError, DataError, InputError
 from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
@@ -132,11 +133,11 @@ class Reading:
             raise InputError(f"batch size {batch_size}: must be at least 1")
         self.split, self.preprocess, self.batch_size, self.progress = split, preprocess, batch_size, progress
         self.kept: list[int] = []
-        self.corrupt = Corrupt(len(split), corrupt_limit)
+        self.corrupt = CorruptionBudget(len(split), corrupt_limit)
 
     def batches(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """Decoded by threads; uint8 until the batch is on the device."""
-        stream = enumerate(parallel(self._read, len(self.split)))
+        stream = enumerate(threaded_map(self._read, len(self.split)))
         while results := list(islice(stream, self.batch_size)):
             good = {i: result for i, result in results if isinstance(result, Tensor)}
             for _, result in results:

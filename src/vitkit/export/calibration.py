@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vitkit.data.dataset import Dataset, Split, open_data, read_all
+from vitkit.data.dataset import Dataset, Split
+from vitkit.data.open import open_data
+from vitkit.data.pipeline import read_split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
 from vitkit.evaluation.label_map import match_labels
@@ -76,7 +78,7 @@ def _labelled(data: Dataset, split: Split, class_names: Sequence[str]) -> tuple[
 def _read(split: Split, preprocess: Preprocess, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Evenly spread: splits are sorted by class."""
     places = np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).round().astype(np.int64))
-    arrays, kept, _ = read_all(split.subset(places), preprocess.array)
+    arrays, kept, _ = read_split(split.subset(places), preprocess.array)
     if not arrays:
         raise DataError("no images to check the export by: give a data set that holds some")
     return np.stack(arrays), kept.labels

@@ -14,13 +14,15 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from vitkit.atomic import prune, write_atomic
-from vitkit.data.dataset import CORRUPT_LIMIT, Progress, Split, cache_folder
-from vitkit.data.fingerprint import stamp_all
+from vitkit.atomic import write_atomic
+from vitkit.data.dataset import Split
+from vitkit.data.fingerprint import content_hashes
+from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WorkError
 from vitkit.features.extract import Features, extract
 from vitkit.model import ViT
+from vitkit.runtime.cache import cache_folder, prune
 from vitkit.weights.state_dict import hash_weights
 
 LIMIT = 4 * 2**30  # bytes of features that are kept; the ones longest unused go first
@@ -56,7 +58,7 @@ def feature_key(model: ViT, split: Split, preprocess: Preprocess) -> str:
     config = model.config.replace(num_classes=0, head_hidden=0).to_dict()
     total.update(json.dumps([config, preprocess.to_dict()], sort_keys=True).encode())
     total.update(hash_weights(model, without=_ABOVE).encode())
-    total.update((split.stamps if split.stamps is not None else stamp_all(split.images)).tobytes())
+    total.update((split.hashes if split.hashes is not None else content_hashes(split.images)).tobytes())
     return total.hexdigest()
 
 

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitkit.data.dataset import CORRUPT_LIMIT, Progress, Split
+from vitkit.data.dataset import Split
+from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, WeightsError
 from vitkit.evaluation import predict_logits

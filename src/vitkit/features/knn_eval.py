@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from vitkit.data.dataset import CORRUPT_LIMIT, Dataset, Progress
+from vitkit.data.dataset import Dataset
+from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
 from vitkit.evaluation import Predictions

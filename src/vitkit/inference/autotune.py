@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from vitkit.atomic import write_json
-from vitkit.data.dataset import cache_folder
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, WorkError
 from vitkit.inference.engines import Engine, key, make_engine
 from vitkit.model import ViT
+from vitkit.runtime.cache import cache_folder
 from vitkit.runtime.device import bf16_inference_pays
 from vitkit.runtime.timing import medians, time_calls
 

@@ -23,14 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitkit.atomic import prune
-from vitkit.data.dataset import cache_folder
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import InputError, UnknownNameError, WorkError, first_line
 from vitkit.export.graph import WRITERS, quiet
 from vitkit.export.metadata import ExportInfo
 from vitkit.export.runtimes import Runtime, load_exported
 from vitkit.model import ViT
+from vitkit.runtime.cache import cache_folder, prune
 from vitkit.runtime.data_parallel import InParts
 from vitkit.runtime.device import bf16_inference_pays
 from vitkit.version import __version__

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitkit.data.dataset import parallel
+from vitkit.data.pipeline import threaded_map
 from vitkit.errors import ConfigError, CorruptImageError
 from vitkit.export.metadata import SUFFIXES, find_exported
 from vitkit.inference.image_inputs import DecodableImage, as_list
@@ -102,7 +102,7 @@ class Predictor:
     ) -> Iterator[list[Prediction] | CorruptImageError]:
         """The same as they come, in order. Threads decode the next images while the model works."""
         size = batch or self.batch_size()
-        decoded = iter(parallel(lambda i: self._try(pictures[i]), len(pictures), THREADS, ahead=AHEAD * size))
+        decoded = iter(threaded_map(lambda i: self._try(pictures[i]), len(pictures), THREADS, ahead=AHEAD * size))
         while part := list(islice(decoded, size)):
             good = [found for found in part if isinstance(found, np.ndarray)]
             answers = iter(self.rank(self.scores(np.stack(good)), top) if good else [])

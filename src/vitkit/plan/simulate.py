@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitkit.data.sampler import Plan
+from vitkit.data.sampler import Sampler
 from vitkit.plan.checkpoint import Failures, daly, expected_seconds, goodput, state_bytes
 from vitkit.plan.feasibility import largest_micro_batch
 from vitkit.plan.job import Job
@@ -110,11 +110,11 @@ class Coverage:
 
 
 def cover(
-    plan: Plan, epochs: int, ranks: Sequence[int], fail_every: float = 0.0, save_every: int = 1, seed: int = 0
+    plan: Sampler, epochs: int, ranks: Sequence[int], fail_every: float = 0.0, save_every: int = 1, seed: int = 0
 ) -> Coverage:
     """Every rank asks for its part of every step. After a failure the world has the next size of `ranks` and goes on
     from the last save; what lasts has to be every sample once per epoch, as if nothing had happened."""
-    draws, total = np.random.default_rng(seed), -(-epochs * plan.count // plan.batch)
+    draws, total = np.random.default_rng(seed), -(-epochs * plan.count // plan.batch_size)
     seen: dict[int, np.ndarray] = {}
     step, taken, world, sizes = 0, 0, 0, [ranks[0]]
     while step < total:
@@ -135,6 +135,6 @@ def cover_all(images: int, batch: int, ranks: Iterable[int] = RANKS, seed: int =
 
     More images than a few steps' would show nothing new: order and shares are the same functions for all.
     """
-    plan, sizes = Plan(min(images, 2 * batch + 7), batch, seed), [n for n in ranks if n <= batch]
+    plan, sizes = Sampler(min(images, 2 * batch + 7), batch, seed), [n for n in ranks if n <= batch]
     failing = cover(plan, 3, sizes[len(sizes) // 2 :], fail_every=3, save_every=2, seed=seed)
     return [*(cover(plan, 1, [n]) for n in sizes), failing]

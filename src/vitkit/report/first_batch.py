@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vitkit.data.dataset import Split
-from vitkit.data.loader import FromFiles, InMemory, Store, fits_memory, make_store
+from vitkit.data.loader import BatchSource, FileSource, InMemorySource, fits_memory, make_source
 from vitkit.data.mixup import mixup_cutmix
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.rng import SampleKeys
@@ -36,14 +36,14 @@ def first_batch(recipe: Recipe, train: Split, classes: int, preprocess: Preproce
     return FirstBatch(shown, shares.numpy(), keys.index)
 
 
-def _store(recipe: Recipe, train: Split, preprocess: Preprocess, keys: SampleKeys) -> Store:
+def _store(recipe: Recipe, train: Split, preprocess: Preprocess, keys: SampleKeys) -> BatchSource:
     """As training holds the images, with no more of them decoded than the batch needs."""
     rows = np.unique(keys.index)
     if fits_memory(train, preprocess):
-        store, _, _ = make_store(train.subset(rows), preprocess, recipe.augment, limit=0.0)
-        if isinstance(store, InMemory):
-            return InMemory(_spread(store.pixels, rows, len(train)), recipe.augment)
-    return FromFiles(train, preprocess, recipe.augment)
+        store, _, _ = make_source(train.subset(rows), preprocess, recipe.augment, limit=0.0)
+        if isinstance(store, InMemorySource):
+            return InMemorySource(_spread(store.pixels, rows, len(train)), recipe.augment)
+    return FileSource(train, preprocess, recipe.augment)
 
 
 def _spread(pixels: Tensor, rows: np.ndarray, count: int) -> Tensor:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from vitkit.data.dataset import Dataset, Split
-from vitkit.data.loader import arrays_of
+from vitkit.data.loader import pixels_of
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.readability import Known, usable
+from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.errors import VitkitError
 from vitkit.model import ViT, create_model
 from vitkit.model.config import Pair
@@ -58,10 +58,10 @@ def _readable(subject: Subject) -> Subject:
     """Leave out what training left out. Where its counts say that it used everything, nothing needs to be looked at."""
     assert subject.data is not None
     counts = dict(subject.model.info.data.get("images", {})) if subject.model else {}
-    splits, left_out, known = {}, [], Known(subject.run.recipe.data)
+    splits, left_out, known = {}, [], ReadabilityCache(subject.run.recipe.data)
     for name, split in subject.data.splits.items():
-        if len(split) != counts.get(name) and arrays_of(split) is None:
-            split, bad = usable(split, subject.preprocess.check_decodable, 1.0, None, known)
+        if len(split) != counts.get(name) and pixels_of(split) is None:
+            split, bad = filter_readable(split, subject.preprocess.check_decodable, 1.0, None, known)
             left_out += [(name, *each) for each in bad]
         splits[name] = split
     data = dataclasses.replace(subject.data, splits=splits)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vitkit.atomic import write_json
-from vitkit.data.progress import tracked
+from vitkit.data.progress import progress_bar
 from vitkit.errors import UsageError
 from vitkit.evaluation import evaluate_predictions
 from vitkit.features.knn_eval import nearest
@@ -109,7 +109,7 @@ def _nearest(recipe: Recipe, quiet: bool) -> Rung:
     began, busy, data = time.monotonic(), _processor_seconds(), open_dataset(recipe)
     model = load_model(recipe.init)
     preprocess = suggest_preprocess(data.splits["train"], recipe, model)
-    with tracked("features for the nearest neighbours", quiet) as progress:
+    with progress_bar("features for the nearest neighbours", quiet) as progress:
         given: dict[str, Any] = dict(progress=progress, corrupt_limit=recipe.corrupt_limit)
         found = nearest(model, data, "val", preprocess, **given)
         test = nearest(model, data, "test", preprocess, k=found.k, **given) if "test" in data.splits else None

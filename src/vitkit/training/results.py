@@ -10,7 +10,7 @@ import torch
 
 from vitkit.atomic import sha256, write_json
 from vitkit.data.dataset import Split
-from vitkit.data.views import View
+from vitkit.data.loader import View
 from vitkit.evaluation import Predictions, evaluate_predictions, predict_logits
 from vitkit.evaluation.predict import predict as predict_split
 from vitkit.evaluation.predictions import save_predictions

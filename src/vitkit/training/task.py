@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from vitkit.atomic import write_json
-from vitkit.data.dataset import Corrupt, Dataset, Split, open_data
+from vitkit.data.dataset import Dataset, Split
 from vitkit.data.inspect import probe_sample, recommend_for
-from vitkit.data.loader import Feed, Store, arrays_of, make_store
+from vitkit.data.loader import BatchLoader, BatchSource, View, make_source, make_view, pixels_of
+from vitkit.data.open import open_data
+from vitkit.data.pipeline import CorruptionBudget
 from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_mean_std
-from vitkit.data.progress import tracked
-from vitkit.data.readability import Known, usable
+from vitkit.data.progress import progress_bar
+from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.data.recommend import SMALL_SIDE, balanced_class_weights
-from vitkit.data.sampler import PAIR, Plan
-from vitkit.data.views import View, view
-from vitkit.data.windows import windows_of
+from vitkit.data.sampler import PAIR, Sampler, shuffle_windows
 from vitkit.errors import ConfigError, CorruptImageError, DataError, UsageError
 from vitkit.model import ModelInfo, ViT, create_model
 from vitkit.training import checkpoint
@@ -45,7 +45,7 @@ class Task:
     data: Dataset
     preprocess: Preprocess
     train: Split
-    store: Store
+    store: BatchSource
     val: Split
     val_images: View
     test: Split | None
@@ -84,17 +84,17 @@ def choose_model(recipe: Recipe, data: Dataset) -> Recipe:
 
 def open_task(recipe: Recipe, data: Dataset, start: ViT | None, quiet: bool = True) -> Task:
     limit = 1.0  # here; what is unreadable is counted over all splits below
-    preprocess, known = suggest_preprocess(data.splits["train"], recipe, start), Known(recipe.data)
-    with tracked("looking at train", quiet) as progress:
-        store, train, skipped = make_store(data.splits["train"], preprocess, recipe.augment, limit, progress, known)
-    with tracked("looking at val", quiet) as progress:
-        val_images, val, bad = view(data.splits["val"], preprocess, limit, progress, known)
+    preprocess, known = suggest_preprocess(data.splits["train"], recipe, start), ReadabilityCache(recipe.data)
+    with progress_bar("looking at train", quiet) as progress:
+        store, train, skipped = make_source(data.splits["train"], preprocess, recipe.augment, limit, progress, known)
+    with progress_bar("looking at val", quiet) as progress:
+        val_images, val, bad = make_view(data.splits["val"], preprocess, limit, progress, known)
     skipped, test = skipped + bad, data.splits.get("test")
-    if test is not None and arrays_of(test) is None:  # a file that cannot be read must not show only at the end
-        with tracked("looking at test", quiet) as progress:
-            test, bad = usable(test, preprocess.check_decodable, limit, progress, known)
+    if test is not None and pixels_of(test) is None:  # a file that cannot be read must not show only at the end
+        with progress_bar("looking at test", quiet) as progress:
+            test, bad = filter_readable(test, preprocess.check_decodable, limit, progress, known)
         skipped = skipped + bad
-    corrupt = Corrupt(sum(map(len, data.splits.values())), recipe.corrupt_limit)
+    corrupt = CorruptionBudget(sum(map(len, data.splits.values())), recipe.corrupt_limit)
     corrupt.add(*(CorruptImageError(name, reason) for name, reason in skipped))
     for name, split in {"train": train, "val": val, "test": test}.items():
         if split is not None and not len(split):
@@ -110,7 +110,7 @@ def suggest_preprocess(train: Split, recipe: Recipe, start: ViT | None) -> Prepr
         found = start.info.preprocess
     else:
         size = (start or create_model(recipe.model, device="meta", **recipe.config)).config.image_size
-        pixels = arrays_of(train)
+        pixels = pixels_of(train)
         if pixels is None:
             found = Preprocess(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
             if max(size) <= SMALL_SIDE:  # no margin to spare
@@ -144,11 +144,11 @@ def batch_size(recipe: Recipe, images: int, ranks: int) -> int:
     return batch
 
 
-def sample_plan(recipe: Recipe, train: Split, classes: int, ranks: int = 1) -> Plan:
+def sample_plan(recipe: Recipe, train: Split, classes: int, ranks: int = 1) -> Sampler:
     """Which sample comes when."""
     batch, repeats = batch_size(recipe, len(train), ranks), recipe.augment.repeats
     weights = class_weights(train.labels, classes).double().numpy()[train.labels] if recipe.balanced_sampling else None
-    return Plan(len(train), batch, recipe.seed, repeats, weights, windows_of(train))
+    return Sampler(len(train), batch, recipe.seed, repeats, weights, shuffle_windows(train))
 
 
 def class_weights(labels: np.ndarray, classes: int) -> torch.Tensor:
@@ -176,7 +176,7 @@ class Parts:
     folder: Path
     world: World
     task: Task
-    feed: Feed
+    feed: BatchLoader
     log: Log
     saver: Saver
     class_weights: Tensor | None
@@ -185,10 +185,10 @@ class Parts:
 
     @property
     def batch(self) -> int:
-        return self.feed.plan.batch
+        return self.feed.sampler.batch_size
 
     def epoch(self, step: int) -> float:
-        return round(step * self.batch / self.feed.plan.count, 4)
+        return round(step * self.batch / self.feed.sampler.count, 4)
 
 
 def prepare(
@@ -202,13 +202,13 @@ def prepare(
         log.say(f"assumed of {recipe.init}: {line}")
     model.set_grad_checkpointing(recipe.machine.checkpoint_blocks)
     plan = sample_plan(recipe, task.train, task.classes, world.size)
-    lost = Corrupt(len(task.train), recipe.corrupt_limit)
+    lost = CorruptionBudget(len(task.train), recipe.corrupt_limit)
     weights = class_weights(task.train.labels, task.classes).to(world.device)
     numbers = sum(p.numel() for p in model.parameters())
     states, is_cut = folder / "checkpoints", recipe.parallel.shard == "full" and world.size > 1
     parts = Parts(
         recipe, folder, world, task,
-        feed=Feed(task.store, task.train.labels, plan, (world.rank, world.size), lost),
+        feed=BatchLoader(task.store, task.train.labels, plan, (world.rank, world.size), lost),
         log=log,
         saver=(ShardSaver if is_cut else WholeSaver)(states, world, recipe.keep.last),
         class_weights=weights if recipe.loss.class_weights == "balanced" else None,

@@ -366,7 +366,7 @@ class Run:
         return 0 < patience <= self.state.since_best
 
     def _validation_interval(self) -> int:
-        return max(1, round(self.parts.recipe.budget.validate_every * self.parts.feed.plan.count / self.parts.batch))
+        return max(1, round(self.parts.recipe.budget.validate_every * self.parts.feed.sampler.count / self.parts.batch))
 
     def _size(self, step: int) -> tuple[int, int]:
         return self._size_at(self.state.clock.progress_at(step))

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitkit.data.dataset import Arrays, open_data
+from vitkit.data.dataset import ArrayImages
+from vitkit.data.open import open_data
 from vitkit.data.readers import builtin as named
-from vitkit.data.readers.builtin import OFFICIAL, open_named, unpickle
+from vitkit.data.readers.builtin import OFFICIAL, open_builtin, unpickle
 from vitkit.data.readers.download import Remote, fetch
 from vitkit.errors import DataError
 
@@ -27,7 +28,7 @@ CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 def pixels(dataset, split: str) -> np.ndarray:  # type: ignore[no-untyped-def]
     images = dataset.splits[split].images
-    assert isinstance(images, Arrays)
+    assert isinstance(images, ArrayImages)
     return images.pixels
 
 
@@ -159,10 +160,10 @@ def test_broken_archives_and_files_are_named(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz: cannot be unpacked .*remove it"):
-        open_named("cifar10", tmp_path)
+        open_builtin("cifar10", tmp_path)
     write_tar(path, "cifar-10-batches-bin", {"test_batch.bin": b""})
     with pytest.raises(DataError, match=r"has no data_batch_1\.bin"):
-        open_named("cifar10", tmp_path)
+        open_builtin("cifar10", tmp_path)
 
 
 # ── MNIST
@@ -204,7 +205,7 @@ def test_broken_idx_files_are_named(tmp_path: Path, content: bytes) -> None:
         (tmp_path / file).write_bytes(good)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(content)
     with pytest.raises(DataError, match="not the official files of mnist"):
-        open_named("mnist", tmp_path)
+        open_builtin("mnist", tmp_path)
 
 
 # ── Downloads

@@ -12,18 +12,19 @@ import pytest
 import torch
 
 from tests.data.test_dataset import CLASSES, ROWS, columns_of, contents, write_folder, write_parquet
-from vitkit.data.dataset import Corrupt, Encoded, Split, open_data
-from vitkit.data.loader import Feed, FromFiles
+from vitkit.data.dataset import RawImage, Split
+from vitkit.data.loader import BatchLoader, FileSource
+from vitkit.data.open import open_data
+from vitkit.data.pipeline import CorruptionBudget
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.readability import Known, usable
+from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.data.readers import tables as readers
-from vitkit.data.sampler import Plan
+from vitkit.data.sampler import Sampler, shuffle_windows
 from vitkit.data.shards import reader as shards
 from vitkit.data.shards.storage import Stored, find
 from vitkit.data.shards.tar_index import scan_tar
 from vitkit.data.shards.writer import pack
 from vitkit.data.transforms import Augment
-from vitkit.data.windows import windows_of
 from vitkit.errors import DataError, MissingExtraError
 
 SEEN, CROPS = Preprocess(size=8), Augment(crop="resized", jitter=0.2)
@@ -137,8 +138,8 @@ def test_parquet_beyond_memory_is_read_in_parts(tmp_path: Path, monkeypatch: pyt
     held = open_data(tmp_path / "p")
     monkeypatch.setattr(readers, "HOLDS", 0)  # a fixed number: free memory must not decide the order of samples
     parts = open_data(tmp_path / "p")
-    assert isinstance(parts.splits["val"].images, shards.Subset)
-    assert isinstance(parts.splits["val"].images.images, shards.Shards)
+    assert isinstance(parts.splits["val"].images, shards.ImageSubset)
+    assert isinstance(parts.splits["val"].images.images, shards.ShardImages)
     assert {k: sorted(v) for k, v in contents(parts).items()} == {k: sorted(v) for k, v in contents(held).items()}
     assert parts.fingerprint == held.fingerprint
     assert contents(parts)["train"] == [(r[1], r[2]) for r in TRAIN]  # from beginning to end
@@ -154,12 +155,12 @@ def test_a_bad_image_of_parquet_read_in_parts_stays_out_in_every_run(
     train = open_data(tmp_path / "p.parquet", val_fraction=0).splits["train"]
     looked: list[str] = []
 
-    def check(encoded: Encoded, name: str) -> None:
+    def check(encoded: RawImage, name: str) -> None:
         looked.append(name)
         SEEN.check_decodable(encoded, name)
 
     for times in (10, 1):  # the second run looks again at what was bad alone
-        kept, bad = usable(train, check, 0.2, known=Known("p"))
+        kept, bad = filter_readable(train, check, 0.2, known=ReadabilityCache("p"))
         assert (len(kept), len(bad), len(looked)) == (9, 1, times)
         looked.clear()
 
@@ -172,9 +173,9 @@ def packed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Split, Split
     return data.splits["train"], open_data(tmp_path / "s").splits["train"]
 
 
-def feed(split: Split, **more: object) -> Feed:
-    plan = Plan(len(split), 7, seed=2, windows=windows_of(split))
-    return Feed(FromFiles(split, SEEN, CROPS), split.labels, plan, **more)  # type: ignore[arg-type]
+def feed(split: Split, **more: object) -> BatchLoader:
+    plan = Sampler(len(split), 7, seed=2, windows=shuffle_windows(split))
+    return BatchLoader(FileSource(split, SEEN, CROPS), split.labels, plan, **more)  # type: ignore[arg-type]
 
 
 def test_shards_feed_the_batches_of_the_folder(packed: tuple[Split, Split]) -> None:
@@ -192,8 +193,8 @@ def test_windows_are_fed_the_same_by_threads_and_processes_and_from_mid_shard(
     for name, value in {"TAR_WINDOW": 1500, "TAR_CHUNK": 600, "PARQUET_WINDOW": 1500}.items():
         monkeypatch.setattr(shards, name, value)
     here = feed(packed[1])
-    assert here.plan.windows is not None
-    assert not np.array_equal(here.plan.at(0).index, feed(packed[0]).plan.at(0).index)
+    assert here.sampler.windows is not None
+    assert not np.array_equal(here.sampler.at(0).index, feed(packed[0]).sampler.at(0).index)
     alone = [here.batch(step, (8, 8)) for step in range(8)]
     streamed = list(islice(here.stream(3, lambda step: (8, 8), workers), 5))
     for ours, theirs in zip(streamed, alone[3:], strict=True):
@@ -208,13 +209,13 @@ def test_each_row_group_is_read_once_an_epoch(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(shards, "HELD_GROUPS", shards._Held(3 * 1800))
     pack(open_data(write_folder(tmp_path / "f", ROWS)), tmp_path / "s", to="parquet", shard_size=4000)
     split, reads = open_data(tmp_path / "s").splits["train"], []
-    read = shards.Shards._read
-    monkeypatch.setattr(shards.Shards, "_read", lambda s, *part: (reads.append(part), read(s, *part))[1])
-    plan = Plan(len(split), 5, windows=windows_of(split))
+    read = shards.ShardImages._read
+    monkeypatch.setattr(shards.ShardImages, "_read", lambda s, *part: (reads.append(part), read(s, *part))[1])
+    plan = Sampler(len(split), 5, windows=shuffle_windows(split))
     for step in range(len(split) // 5):
         shards.read_many(split.images, plan.at(step).index)
     images = split.images
-    assert isinstance(images, shards.Shards)
+    assert isinstance(images, shards.ShardImages)
     groups = sum(len(images.shards[s].groups) for s in np.unique(images.rows.shard))
     assert groups > 8
     assert len(reads) == groups
@@ -227,12 +228,12 @@ def test_the_next_sample_stands_in_for_one_that_has_gone(tmp_path: Path, caplog:
     split = open_data(tmp_path / "s").splits["train"]
     before = [feed(split).batch(step, (8, 8)) for step in range(5)]
     images = split.images
-    assert isinstance(images, shards.Shards)
+    assert isinstance(images, shards.ShardImages)
     path, place = Path(images.shards[images.rows.shard[17]].path), int(images.rows.place[17])
     content = bytearray(path.read_bytes())
     content[place + 5] ^= 1
     path.write_bytes(content)
-    lenient = feed(split, lost=Corrupt(30, 0.05))
+    lenient = feed(split, lost=CorruptionBudget(30, 0.05))
     for step, old in enumerate(before):
         new = lenient.batch(step, (8, 8))
         assert new.keys.index.tolist() == [18 if i == 17 else i for i in old.keys.index.tolist()]
@@ -241,7 +242,7 @@ def test_the_next_sample_stands_in_for_one_that_has_gone(tmp_path: Path, caplog:
         assert torch.equal(new.images[same], old.images[same])
     assert [r.getMessage().split(": ")[0] for r in caplog.records] == ["left out from step to step"]
     assert f"{split.images.name(17)}: its bytes in the shard are not those" in caplog.text
-    strict = feed(split, lost=Corrupt(30, 0.01))
+    strict = feed(split, lost=CorruptionBudget(30, 0.01))
     with pytest.raises(DataError, match="1 of 30 images cannot be used"):
         [strict.batch(step, (8, 8)) for step in range(5)]
 

@@ -11,7 +11,8 @@ import pytest
 from tests.data.test_dataset import CLASSES, ROWS, contents, write_folder
 from vitkit.cli.main import main
 from vitkit.cli.pack import as_bytes
-from vitkit.data.dataset import Arrays, Dataset, open_data
+from vitkit.data.dataset import ArrayImages, Dataset
+from vitkit.data.open import open_data
 from vitkit.data.shards.writer import pack, unpack
 from vitkit.errors import DataError, UsageError
 
@@ -102,8 +103,8 @@ def test_arrays_come_back_as_arrays(shape: tuple[int, ...], to: str, tmp_path: P
     assert after.fingerprint == before.fingerprint
     for name, split in before.splits.items():
         images = after.splits[name].images
-        assert isinstance(images, Arrays)
-        assert isinstance(split.images, Arrays)
+        assert isinstance(images, ArrayImages)
+        assert isinstance(split.images, ArrayImages)
         assert np.array_equal(images.pixels, split.images.pixels)
         assert np.array_equal(after.splits[name].labels, split.labels)
 

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from vitkit.data.dataset import Arrays, Dataset, Split, data_folder
+from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.data.readers.download import Remote, fetch
 from vitkit.data.readers.tables import check_arrays, read_npz
 from vitkit.data.split import from_arrays, stratified
 from vitkit.errors import DataError, MissingExtraError
+from vitkit.runtime.cache import data_folder
 
 Files = Mapping[str, bytes]
 Parts = dict[str, tuple[np.ndarray, np.ndarray]]  # split → (images, labels)
@@ -44,7 +45,7 @@ class Named:
     remotes: tuple[Remote, ...]
 
 
-def open_named(name: str, data_dir: str | Path | None = None) -> Dataset:
+def open_builtin(name: str, data_dir: str | Path | None = None) -> Dataset:
     if name == "digits":
         return digits()
     entry, base = OFFICIAL[name], data_folder(data_dir)
@@ -234,7 +235,7 @@ def digits() -> Dataset:
         raise MissingExtraError("the digits data set", "scikit-learn", "demo") from error
     raw = load_digits()
     images = np.rint(raw.images * (255 / 16)).astype(np.uint8)  # grey levels are 0…16
-    everything = Split(Arrays(images, "digits"), raw.target.astype(np.int64))
+    everything = Split(ArrayImages(images, "digits"), raw.target.astype(np.int64))
     test = stratified(everything, 0.2, seed=0)
     rest = everything.subset(np.flatnonzero(~test))
     val = np.zeros_like(test)
@@ -272,4 +273,4 @@ OFFICIAL = {
     ),
 }
 
-NAMED = ("digits", *OFFICIAL)
+BUILTIN = ("digits", *OFFICIAL)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitkit.data.dataset import SPLIT_NAMES, SPLITS, Dataset, Files, Images
+from vitkit.data.dataset import SPLIT_NAMES, SPLITS, Dataset, FileImages, ImageSource
 from vitkit.data.decode import SUFFIXES
-from vitkit.data.split import Found, arrange, from_arrays
+from vitkit.data.split import RawDataset, build_dataset, from_arrays
 from vitkit.errors import CorruptImageError, DataError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def read_folder(path: Path, label: str) -> Dataset:
             f"{path}: no images in class folders; expected CLASS/IMAGE or train/CLASS/IMAGE, with endings "
             + ", ".join(sorted(SUFFIXES))
         )
-    return arrange(Found(path.resolve().name, Files(paths), labels, splits, notes=notes))
+    return build_dataset(RawDataset(path.resolve().name, FileImages(paths), labels, splits, notes=notes))
 
 
 def _folders(path: Path) -> list[Path]:
@@ -115,9 +115,10 @@ def read_csv(path: Path, label: str) -> Dataset:
             if not row[column]:
                 raise DataError(f"{path}, line {line}: no {column}; fill it in or remove the line")
     splits = [named_split(row["split"], f"{path}, line {line}") for line, row in rows] if "split" in columns else None
-    images = Files([str(path.parent / row[image_column]) for _, row in rows])
+    images = FileImages([str(path.parent / row[image_column]) for _, row in rows])
     _check_any_exists(images, path)
-    return arrange(Found(path.stem, images, numbers_or_names([row[label_column] for _, row in rows]), splits))
+    labels = numbers_or_names([row[label_column] for _, row in rows])
+    return build_dataset(RawDataset(path.stem, images, labels, splits))
 
 
 def pick_column(columns: Sequence[str], wanted: Sequence[str], where: str) -> str:
@@ -140,7 +141,7 @@ def numbers_or_names(labels: list[str]) -> list[str] | np.ndarray:
     return labels
 
 
-def _check_any_exists(images: Files, path: Path) -> None:
+def _check_any_exists(images: FileImages, path: Path) -> None:
     """A few missing files count as corrupt ones; if all are missing, the paths are meant in another way."""
     if images.paths and not any(map(os.path.exists, images.paths)):
         raise DataError(f"{path}: none of its images exists, such as {images.paths[0]}; paths are relative to the file")
@@ -150,7 +151,7 @@ def _check_any_exists(images: Files, path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Blobs:
+class ParquetImages:
     """Image files inside a table in memory."""
 
     column: "pyarrow.Array"
@@ -202,7 +203,8 @@ def read_parquet(path: Path, label: str) -> Dataset:
     paths = table["path"].to_pylist() if "path" in others and image_column != "path" else [None] * len(places)
     images = _parquet_images(table[image_column], paths, places, files[0].parent, path)
     class_names = huggingface_names(schema, label_column)
-    return arrange(Found(path.stem, images, parquet_labels(table[label_column], places), splits, class_names))
+    labels = parquet_labels(table[label_column], places)
+    return build_dataset(RawDataset(path.stem, images, labels, splits, class_names))
 
 
 def _shards(path: Path) -> list[Path]:
@@ -219,7 +221,7 @@ def split_of_file(path: Path) -> str:
 
 def _parquet_images(
     column: "pyarrow.ChunkedArray", paths: list[str | None], places: list[str], folder: Path, source: Path
-) -> Images:
+) -> ImageSource:
     import pyarrow
     from pyarrow import compute, types
 
@@ -232,13 +234,13 @@ def _parquet_images(
         else:
             column = compute.struct_field(column, "bytes")
     if types.is_string(column.type) or types.is_large_string(column.type):
-        files = Files([str(folder / (text or "")) for text in column.to_pylist()])
+        files = FileImages([str(folder / (text or "")) for text in column.to_pylist()])
         _check_any_exists(files, source)
         return files
     if not (types.is_binary(column.type) or types.is_large_binary(column.type)):
         raise DataError(f"{source}: images are {column.type}; expected encoded bytes, {{bytes, path}} or a path")
     names = [p or place for p, place in zip(paths, places, strict=True)]
-    return Blobs(column.cast(pyarrow.large_binary()).combine_chunks(), names)
+    return ParquetImages(column.cast(pyarrow.large_binary()).combine_chunks(), names)
 
 
 def parquet_labels(column: "pyarrow.ChunkedArray", places: list[str]) -> list[str] | np.ndarray:

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from vitkit.data.dataset import Encoded
+from vitkit.data.dataset import RawImage
 from vitkit.data.decode import decode, read_header
 from vitkit.errors import CorruptImageError
 
@@ -13,7 +13,7 @@ ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bm
 PNG_CHANNELS = (1, 3, 4)
 
 
-def as_file(encoded: Encoded, name: str) -> tuple[bytes, str]:
+def as_file(encoded: RawImage, name: str) -> tuple[bytes, str]:
     """(content, ending); an error where it cannot be decoded."""
     if isinstance(encoded, np.ndarray):
         return _png(encoded, name), "png"

@@ -18,7 +18,7 @@ import numpy as np
 
 from vitkit.atomic import sha256, write_atomic, write_json
 from vitkit.data.dataset import SPLITS, Dataset, Split
-from vitkit.data.shards.reader import Names, Rows, Shard, Shards
+from vitkit.data.shards.reader import Names, Rows, Shard, ShardImages
 from vitkit.data.shards.storage import Lost, beside, look, read_whole
 from vitkit.errors import DataError
 
@@ -42,10 +42,10 @@ def write_index(
     for split, part in parts.items():
         names = Names.of(part.rows.names)
         assert part.rows.crc is not None
-        assert part.rows.stamps is not None
+        assert part.rows.hashes is not None
         columns |= {f"{split}_{key}": value for key, value in {
             "label": part.labels.astype(np.int32), "shard": part.rows.shard.astype(np.int32), "place": part.rows.place,
-            "size": part.rows.size, "crc": part.rows.crc, "stamp": part.rows.stamps,
+            "size": part.rows.size, "crc": part.rows.crc, "stamp": part.rows.hashes,
             "names": np.frombuffer(names.text, np.uint8), "ends": names.ends,
         }.items()}  # fmt: skip
     file = io.BytesIO()
@@ -84,7 +84,7 @@ def read_index(folder: str) -> tuple[Dataset, dict[str, Any]]:
         shards = _shards(folder, head["shards"])
         column = IMAGE_COLUMN if head["format"] == "parquet" else ""
         splits = {
-            split: Split(Shards(shards, _rows(columns, split), column, packed=True), labels.astype(np.int64))
+            split: Split(ShardImages(shards, _rows(columns, split), column, packed=True), labels.astype(np.int64))
             for split in SPLITS
             if (labels := columns.get(f"{split}_label")) is not None
         }

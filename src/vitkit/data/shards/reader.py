@@ -1,4 +1,4 @@
-"""Images inside of shards: index → bytes, whichever process asks, in whatever order.
+"""ImageSource inside of shards: index → bytes, whichever process asks, in whatever order.
 
 A shard is a tar or a parquet file that holds many images. Where each of them lies is known beforehand (`index.py` for
 shards that `vitkit pack` wrote, `scan.py` for others), so a sample is a range of bytes in a tar, or a row in a row
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from vitkit.data.dataset import Encoded, Images, Subset
+from vitkit.data.dataset import ImageSource, ImageSubset, RawImage
 from vitkit.data.shards.storage import Lost, Range, Stored, is_remote, open_file, read_ranges, retried
 from vitkit.errors import CorruptImageError
 
@@ -74,16 +74,16 @@ class Rows:
     size: np.ndarray  # int64, bytes
     names: Sequence[str]  # CLASS/FILE, as it was called before it was packed
     crc: np.ndarray | None = None  # uint32, CRC-32 of the image's bytes
-    stamps: np.ndarray | None = None  # (N, 16) bytes, see fingerprint.py
+    hashes: np.ndarray | None = None  # (N, 16) bytes, see fingerprint.py
 
     def take(self, rows: np.ndarray) -> "Rows":
-        some = [None if c is None else c[rows] for c in (self.crc, self.stamps)]
+        some = [None if c is None else c[rows] for c in (self.crc, self.hashes)]
         names = [self.names[i] for i in rows.tolist()]
         return Rows(self.shard[rows], self.place[rows], self.size[rows], Names.of(names), *some)
 
 
 @dataclass(frozen=True, eq=False)
-class Shards:
+class ShardImages:
     """`column`: that of the images in parquet; "" for tars. `packed`: each image was decoded when it was packed."""
 
     shards: Sequence[Shard]
@@ -103,11 +103,11 @@ class Shards:
     def name(self, index: int, /) -> str:
         return f"{self.shards[self.rows.shard[index]].path}/{self.rows.names[index]}"
 
-    def stamp(self, index: int) -> bytes | None:
+    def stored_hash(self, index: int) -> bytes | None:
         """As it was packed or scanned, unless something has happened to its shard since."""
-        if self.rows.stamps is None or not self.shards[self.rows.shard[index]].whole:
+        if self.rows.hashes is None or not self.shards[self.rows.shard[index]].whole:
             return None
-        return self.rows.stamps[index].tobytes()
+        return self.rows.hashes[index].tobytes()
 
     def many(self, indices: np.ndarray) -> list[bytes | CorruptImageError]:
         """Together, which is faster than one after the other; an error stands where its image would."""
@@ -195,27 +195,27 @@ class Shards:
         return PARQUET_WINDOW if self.column else TAR_WINDOW
 
 
-def underlying(images: Images) -> tuple[Images, np.ndarray | None]:
+def unwrap_subsets(images: ImageSource) -> tuple[ImageSource, np.ndarray | None]:
     """Below all subsets: the images, and which of them (None: all)."""
     rows = None
-    while isinstance(images, Subset):
+    while isinstance(images, ImageSubset):
         rows = images.indices if rows is None else images.indices[rows]
         images = images.images
     return images, rows
 
 
-def read_many(images: Images, indices: np.ndarray) -> list[Encoded | CorruptImageError]:
+def read_many(images: ImageSource, indices: np.ndarray) -> list[RawImage | CorruptImageError]:
     """Several images of any kind, together where that is faster."""
-    found, rows = underlying(images)
-    if isinstance(found, Shards):
+    found, rows = unwrap_subsets(images)
+    if isinstance(found, ShardImages):
         return list(found.many(indices if rows is None else rows[indices]))
     return [_one(images, int(i)) for i in indices]
 
 
-def reading_order(images: Images, indices: np.ndarray) -> np.ndarray:
+def reading_order(images: ImageSource, indices: np.ndarray) -> np.ndarray:
     """Places in `indices`, in the order in which the images lie on the disk, where that matters."""
-    found, rows = underlying(images)
-    if not isinstance(found, Shards):
+    found, rows = unwrap_subsets(images)
+    if not isinstance(found, ShardImages):
         return np.arange(len(indices))
     here = indices if rows is None else rows[indices]
     return np.lexsort((found.rows.place[here], found.rows.shard[here]))
@@ -234,7 +234,7 @@ def merged(ranges: Sequence[Range]) -> Iterator[tuple[Range, list[int]]]:
     yield run, members
 
 
-def _one(images: Images, index: int) -> Encoded | CorruptImageError:
+def _one(images: ImageSource, index: int) -> RawImage | CorruptImageError:
     try:
         return images[index]
     except CorruptImageError as error:

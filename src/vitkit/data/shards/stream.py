@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitkit.data.dataset import CORRUPT_LIMIT, MORE_ALLOWED, Dataset, Encoded, parallel, read_all
-from vitkit.data.progress import tracked
+from vitkit.data.dataset import Dataset, RawImage
+from vitkit.data.pipeline import CORRUPT_LIMIT, CORRUPT_LIMIT_OPTIONS, read_split, threaded_map
+from vitkit.data.progress import progress_bar
 from vitkit.data.readers.tables import (
     IMAGE_COLUMNS,
     huggingface_names,
@@ -28,10 +29,10 @@ from vitkit.data.readers.tables import (
     split_of_file,
 )
 from vitkit.data.shards.index import INDEX, has_index, read_index
-from vitkit.data.shards.reader import Names, Rows, Shard, Shards
+from vitkit.data.shards.reader import Names, Rows, Shard, ShardImages
 from vitkit.data.shards.storage import Stored, beside, find, is_pattern, is_remote, look, open_file, retried
 from vitkit.data.shards.tar_index import Scanned, scan_tar
-from vitkit.data.split import Found, arrange, from_arrays
+from vitkit.data.split import RawDataset, build_dataset, from_arrays
 from vitkit.errors import CorruptImageError, DataError, MissingExtraError
 
 SUFFIXES = (".tar", ".parquet")
@@ -68,13 +69,13 @@ def open_shards(spec: str, label: str, limit: float = CORRUPT_LIMIT) -> Dataset:
         raise DataError(f"{spec}: both .tar and .parquet files; name one kind, such as '{beside(spec, '*.tar')}'")
     name = re.split(r"[.*?\[{]", Path(spec.rstrip("/")).name)[0].rstrip("-_") or "shards"
     if kinds == {".tar"}:
-        return arrange(_tars(name, paths, look(paths), label, limit))
+        return build_dataset(_tars(name, paths, look(paths), label, limit))
     return open_parquet_files(name, paths, label, limit)
 
 
 def open_parquet_files(name: str, paths: Sequence[str], label: str, limit: float = CORRUPT_LIMIT) -> Dataset:
     """Those that do not fit into memory, or are elsewhere: the images stay where they are."""
-    return arrange(_parquet_files(name, paths, look(paths), label, limit))
+    return build_dataset(_parquet_files(name, paths, look(paths), label, limit))
 
 
 def _folders(path: Path) -> list[Path]:
@@ -98,7 +99,7 @@ def _restricted(data: Dataset, files: set[str], folder: str) -> Dataset:
     splits = {}
     for name, split in data.splits.items():
         images = split.images
-        assert isinstance(images, Shards)
+        assert isinstance(images, ShardImages)
         wanted = np.array([Path(shard.path).name in files for shard in images.shards])
         rows = np.flatnonzero(wanted[images.rows.shard])
         if len(rows) == len(split):
@@ -114,7 +115,7 @@ def _restricted(data: Dataset, files: set[str], folder: str) -> Dataset:
 def _unpacked(data: Dataset, shape: tuple[int, ...], limit: float) -> Dataset:
     """What was arrays is arrays again, and trains as they do."""
 
-    def pixels(encoded: Encoded, name: str) -> np.ndarray:
+    def pixels(encoded: RawImage, name: str) -> np.ndarray:
         try:
             return np.asarray(Image.open(io.BytesIO(bytes(encoded)), formats=["PNG"])).reshape(shape)
         except (OSError, ValueError, SyntaxError) as error:
@@ -122,8 +123,8 @@ def _unpacked(data: Dataset, shape: tuple[int, ...], limit: float) -> Dataset:
 
     arrays, notes = {}, list(data.notes)
     for name, split in data.splits.items():
-        with tracked(f"unpacking {name}") as progress:
-            images, kept, bad = read_all(split, pixels, limit, progress)
+        with progress_bar(f"unpacking {name}") as progress:
+            images, kept, bad = read_split(split, pixels, limit, progress)
         if not images:
             raise DataError(f"{data.name}: no image of its {name} split can be read; the first: {': '.join(bad[0])}")
         arrays[name] = np.stack(images), kept.labels
@@ -134,11 +135,11 @@ def _unpacked(data: Dataset, shape: tuple[int, ...], limit: float) -> Dataset:
 # ── WebDataset tars
 
 
-def _tars(name: str, paths: Sequence[str], found: Sequence[Stored | None], label: str, limit: float) -> Found:
+def _tars(name: str, paths: Sequence[str], found: Sequence[Stored | None], label: str, limit: float) -> RawDataset:
     there = [stored for stored in found if stored is not None]
     scans: list[Scanned] = []
-    with tracked("reading the shards through, once") as progress:
-        for scanned in parallel(lambda i: scan_tar(there[i], label), len(there)):
+    with progress_bar("reading the shards through, once") as progress:
+        for scanned in threaded_map(lambda i: scan_tar(there[i], label), len(there)):
             scans.append(scanned)
             progress(len(scans), len(there))
     notes = _broken(paths, found, scans, limit)
@@ -151,7 +152,7 @@ def _tars(name: str, paths: Sequence[str], found: Sequence[Stored | None], label
     rows = Rows(np.repeat(np.arange(len(scans), dtype=np.int32), counts), place, size, names, crc, stamps)
     labels = numbers_or_names([text for c in scans for text in c.labels])
     splits = [split for s, n in zip(there, counts, strict=True) for split in [split_of_file(Path(s.path))] * n]
-    return Found(name, Shards(shards, rows), labels, splits, notes=notes)
+    return RawDataset(name, ShardImages(shards, rows), labels, splits, notes=notes)
 
 
 def _broken(paths: Sequence[str], found: Sequence[Stored | None], scans: Sequence[Scanned], limit: float) -> list[str]:
@@ -172,7 +173,7 @@ def _broken(paths: Sequence[str], found: Sequence[Stored | None], scans: Sequenc
     if lost > limit * total:
         raise DataError(
             f"about {lost:,.0f} of {total:,.0f} images are in shards that are missing or broken, more than the limit "
-            f"of {limit:.2%}; the first: {notes[0]} (copy it again, or go on without: {MORE_ALLOWED})"
+            f"of {limit:.2%}; the first: {notes[0]} (copy it again, or go on without: {CORRUPT_LIMIT_OPTIONS})"
         )
     return notes
 
@@ -180,7 +181,9 @@ def _broken(paths: Sequence[str], found: Sequence[Stored | None], scans: Sequenc
 # ── Parquet files
 
 
-def _parquet_files(name: str, paths: Sequence[str], found: Sequence[Stored | None], label: str, limit: float) -> Found:
+def _parquet_files(
+    name: str, paths: Sequence[str], found: Sequence[Stored | None], label: str, limit: float
+) -> RawDataset:
     """Footers and labels are read; the images stay where they are, and in their order."""
     try:
         import pyarrow
@@ -195,7 +198,7 @@ def _parquet_files(name: str, paths: Sequence[str], found: Sequence[Stored | Non
                 f"{limit:.2%}), such as {gone}: copy it again"
             )
     try:
-        heads = list(parallel(lambda i: retried(lambda: _read_head(there[i], label), there[i].path), len(there)))
+        heads = list(threaded_map(lambda i: retried(lambda: _read_head(there[i], label), there[i].path), len(there)))
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{name}: cannot be read as parquet ({str(error).splitlines()[0]})") from error
     notes = [f"{path} is missing" for path, stored in zip(paths, found, strict=True) if stored is None]
@@ -210,8 +213,8 @@ def _parquet_files(name: str, paths: Sequence[str], found: Sequence[Stored | Non
     values = pyarrow.chunked_array([chunk for head in heads for chunk in head.labels.chunks])
     places = [f"{s.path}[{row}]" for s, n in zip(there, counts, strict=True) for row in range(n)]
     splits = [split for head in heads for split in head.splits]
-    labels, images = parquet_labels(values, places), Shards(shards, rows, heads[0].column)
-    return Found(name, images, labels, splits, heads[0].class_names, notes, keep_order=True)
+    labels, images = parquet_labels(values, places), ShardImages(shards, rows, heads[0].column)
+    return RawDataset(name, images, labels, splits, heads[0].class_names, notes, keep_order=True)
 
 
 @dataclass(frozen=True)

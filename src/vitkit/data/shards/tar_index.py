@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from vitkit.atomic import write_atomic
-from vitkit.data.dataset import cache_folder
 from vitkit.data.decode import SUFFIXES
-from vitkit.data.fingerprint import STAMP_BYTES, stamp_of
+from vitkit.data.fingerprint import STAMP_BYTES, hash_content
 from vitkit.data.shards.reader import Names
 from vitkit.data.shards.storage import Stored, open_file, retried
 from vitkit.errors import DataError, WorkError
+from vitkit.runtime.cache import cache_folder
 
 LABELS = (".cls", ".json", ".txt")
 MAX_LABEL = 2**20  # bytes: what is longer is no label
@@ -163,7 +163,7 @@ def _row(sample: _Sample, path: str, label: str) -> tuple[int, int, int, bytes, 
         raise DataError(f"{where}: no image; expected one of {', '.join(sorted(SUFFIXES))}")
     place, content, suffix = sample.image
     name = f"{sample.key}.{suffix}"
-    return place, len(content), zlib.crc32(content), stamp_of(content), name, _label(sample, where, label)
+    return place, len(content), zlib.crc32(content), hash_content(content), name, _label(sample, where, label)
 
 
 def _label(sample: _Sample, where: str, key: str) -> str:

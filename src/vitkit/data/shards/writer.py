@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from vitkit.data.dataset import CORRUPT_LIMIT, Corrupt, Dataset, Progress, Split, parallel
+from vitkit.data.dataset import Dataset, Split
 from vitkit.data.decode import SUFFIXES
-from vitkit.data.fingerprint import STAMP_BYTES, stamp_of
-from vitkit.data.loader import arrays_of
+from vitkit.data.fingerprint import STAMP_BYTES, hash_content
+from vitkit.data.loader import pixels_of
+from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, threaded_map
 from vitkit.data.rng import permutation
 from vitkit.data.shards.encode import as_file
 from vitkit.data.shards.index import INDEX, Part, write_index
@@ -60,7 +61,7 @@ def pack(
     if to not in WRITERS:
         raise UnknownNameError("format of shards", to, WRITERS)
     folder, total = _new_folder(out), sum(map(len, data.splits.values()))
-    corrupt, shards, parts = Corrupt(total, limit), list[tuple[str, Shard]](), dict[str, Part]()
+    corrupt, shards, parts = CorruptionBudget(total, limit), list[tuple[str, Shard]](), dict[str, Part]()
     done = 0
 
     def seen() -> None:
@@ -93,11 +94,11 @@ def pack(
 def unpack(data: Dataset, out: str | Path, *, limit: float = CORRUPT_LIMIT, progress: Progress | None = None) -> Packed:
     """Class folders, below folders of splits where there are several, of the images as they are."""
     folder, total = _new_folder(out), sum(map(len, data.splits.values()))
-    corrupt, taken = Corrupt(total, limit), set[Path]()
+    corrupt, taken = CorruptionBudget(total, limit), set[Path]()
     size = 0
     for name, split in data.splits.items():
         root = folder / name if len(data.splits) > 1 or name != "train" else folder
-        for index, ready in enumerate(parallel(_reader(split), len(split))):
+        for index, ready in enumerate(threaded_map(_reader(split), len(split))):
             if isinstance(ready, CorruptImageError):
                 corrupt.add(ready)
                 continue
@@ -110,13 +111,13 @@ def unpack(data: Dataset, out: str | Path, *, limit: float = CORRUPT_LIMIT, prog
     return Packed(folder, len(taken), size, 0, tuple(corrupt.found.items()))
 
 
-def _pack_split(split: Split, order: np.ndarray, writer: Writer, corrupt: Corrupt, seen: Any) -> Part:
+def _pack_split(split: Split, order: np.ndarray, writer: Writer, corrupt: CorruptionBudget, seen: Any) -> Part:
     count = len(split)
     kept, names = np.zeros(count, bool), [""] * count
     shard, place, size = (np.zeros(count, np.int64) for _ in range(3))
     crc, stamps = np.zeros(count, np.uint32), np.zeros((count, STAMP_BYTES), np.uint8)
     read = _reader(split)
-    for index, ready in zip(order.tolist(), parallel(lambda i: read(int(order[i])), count), strict=True):
+    for index, ready in zip(order.tolist(), threaded_map(lambda i: read(int(order[i])), count), strict=True):
         seen()
         if isinstance(ready, CorruptImageError):
             corrupt.add(ready)
@@ -138,14 +139,14 @@ def _reader(split: Split) -> Any:
             content, ending = as_file(encoded, name)
         except CorruptImageError as error:
             return error
-        return _Ready(content, ending, stamp_of(encoded), "/".join(PurePath(name).parts[-2:]))
+        return _Ready(content, ending, hash_content(encoded), "/".join(PurePath(name).parts[-2:]))
 
     return read
 
 
 def _shape(data: Dataset) -> list[int] | None:
     """Of an image, where all are arrays of one shape."""
-    pixels = [arrays_of(split) for split in data.splits.values()]
+    pixels = [pixels_of(split) for split in data.splits.values()]
     shapes = {p.shape[1:] if p is not None else None for p in pixels}
     shape = shapes.pop()
     return list(shape) if shape is not None and not shapes else None
