@@ -22,8 +22,8 @@ from lib import BLUE, GREEN, GREY, ORANGE, PINK, SHORT, claim, digits, figure, f
 import vitkit
 from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
-from vitkit.features import choose_k, extract, fit_probe, knn
-from vitkit.features.extract import Pooled
+from vitkit.features import choose_k, extract_features, fit_linear_probe, knn_predict
+from vitkit.features.extract import FeatureExtractor
 from vitkit.model import ModelInfo
 from vitkit.training import get_recipe, train
 from vitkit.training.loss import distilled
@@ -91,10 +91,10 @@ figure(fig, "10_task", "One training image of each class")
 # apart all the same?
 
 # %%
-source(Pooled.forward)
-known = extract(model, training, preprocess)
-asked = extract(model, validation, preprocess)
-y_train, y_val = training.labels[known.kept], validation.labels[asked.kept]
+source(FeatureExtractor.forward)
+known = extract_features(model, training, preprocess)
+asked = extract_features(model, validation, preprocess)
+y_train, y_val = training.labels[known.indices], validation.labels[asked.indices]
 print("features:", known.values.shape, "for training,", asked.values.shape, "for validation")
 
 centred = torch.from_numpy(known.values - known.values.mean(0))
@@ -122,11 +122,13 @@ figure(
 # %%
 classes = len(data.class_names)
 k, _ = choose_k(known.values, y_train, classes)  # by leaving one training image out
-results = {"neighbours": float((knn(known.values, y_train, asked.values, classes, k).argmax(1) == y_val).mean())}
+results = {
+    "neighbours": float((knn_predict(known.values, y_train, asked.values, classes, k).argmax(1) == y_val).mean())
+}
 unit = [torch.nn.functional.normalize(torch.from_numpy(f.values), dim=1) for f in (known, asked)]
 nearest = (unit[1] @ unit[0].T).argmax(dim=1).numpy()
 one = float((y_train[nearest] == y_val).mean())
-assert one == float((knn(known.values, y_train, asked.values, classes, 1).argmax(1) == y_val).mean())
+assert one == float((knn_predict(known.values, y_train, asked.values, classes, 1).argmax(1) == y_val).mean())
 print(f"one neighbour, by hand and by the library: {100 * one:.1f} %")
 print(f"as many as suit the training images, k = {k}: {100 * results['neighbours']:.1f} %")
 
@@ -136,11 +138,11 @@ print(f"as many as suit the training images, k = {k}: {100 * results['neighbours
 # A linear classifier on the frozen features. The problem is convex: there is one best answer, found in a second.
 
 # %%
-probe = fit_probe(known.values, y_train, classes)
+probe = fit_linear_probe(known.values, y_train, classes)
 logits = torch.from_numpy(asked.values) @ probe.weight.T + probe.bias
 results["probe"] = float((logits.argmax(1).numpy() == y_val).mean())
 print(f"probe: {100 * results['probe']:.1f} % of {len(y_val)} validation images")
-print(f"its regularisation, λ = {probe.strength:g}, was chosen within the training images")
+print(f"its regularisation, λ = {probe.regularization:g}, was chosen within the training images")
 
 # %% [markdown]
 # ## Rung 3: fine-tune

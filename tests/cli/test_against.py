@@ -9,7 +9,7 @@ import torch
 from vitkit.cli.main import main
 from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
-from vitkit.evaluation import compare, predict
+from vitkit.evaluation import compare, predict_split
 from vitkit.model import ModelInfo, create_model
 from vitkit.weights.load import load_model
 from vitkit.weights.model_dir import save_model
@@ -47,7 +47,7 @@ def test_the_numbers_are_those_of_the_paired_test(models: tuple[str, str], capsy
     many, few = models
     found = answer(capsys, many, "digits", "--against", few)["against"]
     test = open_data("digits").splits["test"]
-    a, b = (predict(load_model(m), test, SEEN, open_data("digits").class_names) for m in (few, many))
+    a, b = (predict_split(load_model(m), test, SEEN, open_data("digits").class_names) for m in (few, many))
     expected = compare(a, b)
     assert found["difference"] == expected.difference > 0.02
     assert found["p_value"] == expected.p_value < 0.01

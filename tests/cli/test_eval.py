@@ -12,7 +12,7 @@ from PIL import Image
 from vitkit.cli.main import main
 from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
-from vitkit.evaluation import Predictions, evaluate_predictions, fit_temperature, scaled_by_halves
+from vitkit.evaluation import Predictions, cross_fitted_temperature, evaluate_predictions, fit_temperature
 from vitkit.model import ModelInfo, create_model
 from vitkit.weights.model_dir import save_model
 
@@ -112,8 +112,33 @@ def test_a_temperature_is_judged_by_images_that_had_no_part_in_it() -> None:
     labels = draw.integers(0, 3, 400)
     logits = draw.normal(size=(400, 3)) + 2 * np.eye(3)[labels]
     p = Predictions(8 * logits, labels, list("abc"))  # far too sure
-    value, scaled = scaled_by_halves(p)
+    value, scaled = cross_fitted_temperature(p)
     assert value == fit_temperature(p).temperature
     even = Predictions(p.logits[::2], labels[::2], list("abc"))
     np.testing.assert_allclose(scaled.logits[1::2], p.logits[1::2] / fit_temperature(even).temperature, rtol=1e-6)
     assert evaluate_predictions(scaled).nll < 0.5 * evaluate_predictions(p).nll
+
+
+@pytest.mark.parametrize("words", [["--knn", "9"], ["--knn"]])
+def test_knn_needs_no_classifier(
+    tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("VITKIT_CACHE", str(tmp_path / "cache"))
+    vit = create_model("vit_digits_patch2_8", num_classes=0, seed=0)
+    weights = str(save_model(vit, tmp_path / "m", ModelInfo(preprocess=SEEN)))
+    assert main(["eval", weights, str(known), "--json", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["split"], found["n"], found["top1"]) == ("val", 4, 1.0)
+    assert found["top1_interval"][0] < 1
+    if "9" in words:
+        assert found["k"] == 9
+        assert "left_out_top1" not in found
+    else:
+        assert found["left_out_top1"] > 0.9
+
+
+def test_knn_refuses_what_has_no_meaning(tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = model(tmp_path / "m", None)
+    assert main(["eval", weights, str(known), "--knn", "3", "5"]) == 2
+    assert main(["eval", weights, str(known), "--knn", "--temperature"]) == 2
+    assert "--knn takes one number above 0 or none" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitkit.data.dataset import ArrayImages, Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, InputError
-from vitkit.evaluation import evaluate, predict, predict_logits, sweep
+from vitkit.evaluation import evaluate, predict_logits, predict_split, resolution_sweep
 from vitkit.evaluation.metrics import wilson_interval
 from vitkit.model import create_model
 
@@ -74,16 +74,16 @@ def test_digits_score_as_they_do_in_sklearn(digits: Digits, split: Split, linear
 
 def test_encoded_images_score_as_their_arrays_do(digits: Digits, split: Split, linear: nn.Module) -> None:
     files = Split(Files([png(p) for p in digits.pixels[:50]]), digits.labels[:50])
-    a = predict(linear, files, GREY, DIGITS)
-    b = predict(linear, split.subset(np.arange(50)), GREY, DIGITS)
+    a = predict_split(linear, files, GREY, DIGITS)
+    b = predict_split(linear, split.subset(np.arange(50)), GREY, DIGITS)
     np.testing.assert_array_equal(a.logits, b.logits)
     assert (a.names[7], b.names[7]) == ("7.png", "digits[7]")
 
 
 def test_dropout_and_stochastic_depth_rest_while_a_model_is_measured(split: Split) -> None:
     model = vit(dropout=0.5, drop_path=0.5).train()
-    first = predict(model, split, GREY, DIGITS)
-    np.testing.assert_array_equal(first.logits, predict(model, split, GREY, DIGITS).logits)
+    first = predict_split(model, split, GREY, DIGITS)
+    np.testing.assert_array_equal(first.logits, predict_split(model, split, GREY, DIGITS).logits)
     assert first.logits.dtype == np.float32
     assert first.labels.dtype == np.int64
 
@@ -92,25 +92,25 @@ def test_every_module_is_back_in_its_mode_even_after_an_error(split: Split) -> N
     model = vit().train()
     model.blocks[0].eval()
     before = [module.training for module in model.modules()]
-    predict(model, split, GREY, DIGITS)
+    predict_split(model, split, GREY, DIGITS)
     assert [module.training for module in model.modules()] == before
     with pytest.raises(InputError, match="channels"):
-        predict(model, split, Preprocess(size=(8, 8), channels=3), DIGITS)
+        predict_split(model, split, Preprocess(size=(8, 8), channels=3), DIGITS)
     assert [module.training for module in model.modules()] == before
 
 
 @pytest.mark.parametrize("position", ["learned", "sincos", "rotary"])
 def test_a_model_can_be_trained_on_after_it_was_measured(split: Split, position: str) -> None:
     model = vit(position=position)
-    predict(model, split.subset(np.arange(4)), GREY, DIGITS, image_size=16)
+    predict_split(model, split.subset(np.arange(4)), GREY, DIGITS, image_size=16)
     model(torch.randn(2, 1, 16, 16)).sum().backward()
     assert all(p.grad is not None for p in model.parameters())
 
 
 def test_a_bfloat16_model_gives_float32_logits(split: Split) -> None:
     some, model = split.subset(np.arange(20)), vit()
-    exact = predict(model, some, GREY, DIGITS).logits
-    rounded = predict(model.bfloat16(), some, GREY, DIGITS).logits
+    exact = predict_split(model, some, GREY, DIGITS).logits
+    rounded = predict_split(model.bfloat16(), some, GREY, DIGITS).logits
     assert rounded.dtype == np.float32
     np.testing.assert_allclose(rounded, exact, atol=0.05)
 
@@ -137,7 +137,7 @@ def test_another_size_is_another_input(split: Split) -> None:
 
 def test_the_sweep_measures_each_size_as_evaluate_does(split: Split) -> None:
     model = vit()
-    rows = sweep(model, split, GREY, [8, 16], batch_size=300)
+    rows = resolution_sweep(model, split, GREY, [8, 16], batch_size=300)
     assert [row.size for row in rows] == [8, 16]
     for row in rows:
         e = evaluate(model, split, GREY, DIGITS, image_size=row.size)
@@ -150,13 +150,13 @@ def test_the_sweep_leaves_out_corrupt_images_wherever_they_are(digits: Digits, l
     contents = [png(p) for p in digits.pixels[:200]]
     contents[0] = contents[1] = b"no image"
     files = Split(Files(contents), digits.labels[:200])
-    (row,) = sweep(linear, files, GREY, [8], batch_size=20)
+    (row,) = resolution_sweep(linear, files, GREY, [8], batch_size=20)
     assert row.top1 == evaluate(linear, files, GREY, DIGITS).top1
 
 
 def test_progress_hears_of_every_batch(split: Split, linear: nn.Module) -> None:
     heard: list[tuple[int, int]] = []
-    predict(linear, split, GREY, DIGITS, batch_size=400, progress=lambda done, total: heard.append((done, total)))
+    predict_split(linear, split, GREY, DIGITS, batch_size=400, progress=lambda done, total: heard.append((done, total)))
     assert heard == [(400, 899), (800, 899), (899, 899)]
 
 

@@ -15,13 +15,13 @@ from vitkit.model import ViT
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images each real extraction looked at."""
     calls: list[int] = []
-    original = module.extract
+    original = module.extract_features
 
     def counting(model: ViT, split: Split, *rest: object, **named: object) -> object:
         calls.append(len(split))
         return original(model, split, *rest, **named)
 
-    monkeypatch.setattr(module, "extract", counting)
+    monkeypatch.setattr(module, "extract_features", counting)
     return calls
 
 
@@ -29,7 +29,7 @@ def test_a_second_call_takes_what_the_first_one_made(model: ViT, split: Split, m
     first, second = (cached_features(model, split, SEEN) for _ in range(2))
     assert made == [30]
     assert np.array_equal(first.values, second.values)
-    assert np.array_equal(first.kept, second.kept)
+    assert np.array_equal(first.indices, second.indices)
 
 
 def test_another_classifier_or_other_labels_change_nothing(model: ViT, split: Split, made: list[int]) -> None:
@@ -80,7 +80,7 @@ def test_the_ones_longest_unused_go_first(
             if path.stat().st_mtime > 1e9:
                 os.utime(path, (1000 + age, 1000 + age))
     cached_features(model, parts[0], SEEN)  # used again: now the newer one
-    monkeypatch.setattr(module, "LIMIT", sum(p.stat().st_size for p in cache.iterdir()) + 1000)
+    monkeypatch.setattr(module, "MAX_BYTES", sum(p.stat().st_size for p in cache.iterdir()) + 1000)
     cached_features(model, parts[2], SEEN)
     cached_features(model, parts[0], SEEN)
     assert made == [10, 20, 30], "the first was kept"

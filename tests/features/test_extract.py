@@ -5,8 +5,8 @@ import torch
 from tests.features.conftest import SEEN, small_model
 from vitkit.data.dataset import Split
 from vitkit.errors import CorruptImageError, DataError
-from vitkit.features import extract
-from vitkit.features.extract import classify, set_classifier
+from vitkit.features import extract_features
+from vitkit.features.extract import classify_features, set_head
 from vitkit.model import ViT
 
 CASES = {
@@ -21,19 +21,19 @@ CASES = {
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_features_through_the_classifiers_are_the_logits(changes: dict, split: Split) -> None:
     model = small_model(**changes)
-    found = extract(model, split, SEEN, batch=7)
+    found = extract_features(model, split, SEEN, batch_size=7)
     images = SEEN.normalize(torch.stack([SEEN(split.images[i]) for i in range(len(split))]))
     with torch.no_grad():
-        torch.testing.assert_close(classify(model, torch.from_numpy(found.values)), model(images))
-    assert found.kept.tolist() == list(range(30))
+        torch.testing.assert_close(classify_features(model, torch.from_numpy(found.values)), model(images))
+    assert found.indices.tolist() == list(range(30))
 
 
 @pytest.mark.parametrize("changes", [{}, {"pooling": "cls_mean"}, {"distillation": True}], ids=str)
 def test_a_classifier_for_features_becomes_the_models_own(changes: dict, split: Split) -> None:
     model = small_model(**changes)
-    values = torch.from_numpy(extract(model, split, SEEN).values)
+    values = torch.from_numpy(extract_features(model, split, SEEN).values)
     weight, bias = torch.randn(3, values.shape[1]), torch.randn(3)
-    set_classifier(model, weight, bias)
+    set_head(model, weight, bias)
     images = SEEN.normalize(torch.stack([SEEN(split.images[i]) for i in range(len(split))]))
     with torch.no_grad():
         torch.testing.assert_close(model(images), values @ weight.T + bias, rtol=1e-4, atol=1e-5)
@@ -41,8 +41,8 @@ def test_a_classifier_for_features_becomes_the_models_own(changes: dict, split: 
 
 def test_a_model_in_training_mode_gives_the_same_features_and_stays_in_it(split: Split) -> None:
     model = small_model(dropout=0.5)
-    quiet = extract(model, split, SEEN).values
-    assert np.array_equal(extract(model.train(), split, SEEN).values, quiet)
+    quiet = extract_features(model, split, SEEN).values
+    assert np.array_equal(extract_features(model.train(), split, SEEN).values, quiet)
     assert model.training
 
 
@@ -69,17 +69,19 @@ def test_what_cannot_be_read_is_left_out_and_named(model: ViT) -> None:
 
     pixels = np.random.default_rng(1).integers(0, 256, (150, 8, 8), dtype=np.uint8)
     good, torn = ArrayImages(pixels, "made"), Torn(ArrayImages(pixels, "made"), 101)
-    whole, parts = (extract(model, Split(images, np.zeros(150, int)), SEEN, batch=16) for images in (good, torn))
+    whole, parts = (
+        extract_features(model, Split(images, np.zeros(150, int)), SEEN, batch_size=16) for images in (good, torn)
+    )
     assert parts.skipped == ("image 100: is torn",)
-    assert parts.kept.tolist() == [i for i in range(150) if i != 100]
-    np.testing.assert_allclose(parts.values, whole.values[parts.kept], rtol=1e-5, atol=1e-6)
+    assert parts.indices.tolist() == [i for i in range(150) if i != 100]
+    np.testing.assert_allclose(parts.values, whole.values[parts.indices], rtol=1e-5, atol=1e-6)
 
 
 def test_too_much_that_cannot_be_read_is_an_error(model: ViT, split: Split) -> None:
     with pytest.raises(DataError, match="more than the limit"):
-        extract(model, Split(Torn(split.images, 10), split.labels), SEEN)
+        extract_features(model, Split(Torn(split.images, 10), split.labels), SEEN)
 
 
 def test_an_empty_split_is_an_error(model: ViT, split: Split) -> None:
     with pytest.raises(DataError, match="the split is empty"):
-        extract(model, split.subset(np.array([], dtype=np.int64)), SEEN)
+        extract_features(model, split.subset(np.array([], dtype=np.int64)), SEEN)

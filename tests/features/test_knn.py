@@ -4,7 +4,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
 from vitkit.errors import InputError
-from vitkit.features import choose_k, knn
+from vitkit.features import choose_k, knn_predict
 from vitkit.features.knn import TEMPERATURE
 
 
@@ -23,7 +23,7 @@ def test_the_vote_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray],
         return np.exp((1 - distance**2 / 2) / TEMPERATURE)
 
     theirs = KNeighborsClassifier(k, weights=weight).fit(unit[:1400].astype(np.float64), y[:1400])
-    ours = np.exp(knn(x[:1400], y[:1400], x[1400:], 10, k))
+    ours = np.exp(knn_predict(x[:1400], y[:1400], x[1400:], 10, k))
     np.testing.assert_allclose(ours, theirs.predict_proba(unit[1400:].astype(np.float64)), atol=2e-3)
 
 
@@ -50,5 +50,5 @@ def test_an_image_is_not_its_own_neighbour() -> None:
 def test_the_number_of_neighbours_is_checked(digits: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = digits
     for k in (0, 11):
-        with pytest.raises(InputError, match=f"k={k}: there are 10 images"):
-            knn(x[:10], y[:10], x[10:12], 10, k)
+        with pytest.raises(InputError, match=f"k={k}: expected 1 to 10"):
+            knn_predict(x[:10], y[:10], x[10:12], 10, k)

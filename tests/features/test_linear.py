@@ -4,8 +4,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from vitkit.features import fit_probe
-from vitkit.features.linear import FOLDS, folds
+from vitkit.features import fit_linear_probe
+from vitkit.features.linear import FOLDS, stratified_folds
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def test_the_answer_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray
     y = np.minimum(y, 6)  # the last class is larger
     counts = np.bincount(y)
     costs = torch.tensor(len(y) / (7 * counts), dtype=torch.float32) if balanced else None
-    probe = fit_probe(x, y, 7, path=(1e-2,), class_weights=costs)
+    probe = fit_linear_probe(x, y, 7, path=(1e-2,), class_weights=costs)
     scale = np.maximum(x.std(axis=0), 1e-6)
     z = ((x - x.mean(axis=0)) / scale).astype(np.float64)
     theirs = LogisticRegression(
@@ -32,18 +32,18 @@ def test_the_answer_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray
 
 
 def test_the_strength_is_the_strongest_within_an_error_of_the_best(digits: tuple[np.ndarray, np.ndarray]) -> None:
-    probe = fit_probe(*digits, 10)
-    best = max(probe.path.values())
+    probe = fit_linear_probe(*digits, 10)
+    best = max(probe.cv_path.values())
     worst_allowed = best - (best * (1 - best) / len(digits[1])) ** 0.5
-    assert probe.strength == max(strength for strength, found in probe.path.items() if found >= worst_allowed)
-    assert probe.accuracy == probe.path[probe.strength]
-    assert 0.9 < probe.accuracy < best < 1, "of images that were not fitted"
+    assert probe.regularization == max(strength for strength, found in probe.cv_path.items() if found >= worst_allowed)
+    assert probe.cv_accuracy == probe.cv_path[probe.regularization]
+    assert 0.9 < probe.cv_accuracy < best < 1, "of images that were not fitted"
 
 
 def test_a_constant_feature_and_a_class_without_images_do_no_harm(digits: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = digits
     x = np.concatenate([x[:200], np.full((200, 1), 3, np.float32)], axis=1)
-    probe = fit_probe(x, y[:200], 12)
+    probe = fit_linear_probe(x, y[:200], 12)
     assert probe.weight.shape == (12, 65)
     assert torch.isfinite(probe.weight).all()
     assert not ((torch.from_numpy(x) @ probe.weight.T + probe.bias).argmax(dim=1) >= 10).any()
@@ -51,9 +51,9 @@ def test_a_constant_feature_and_a_class_without_images_do_no_harm(digits: tuple[
 
 def test_every_class_is_spread_evenly_over_the_folds() -> None:
     labels = np.random.default_rng(0).integers(0, 5, 203)
-    fold = folds(labels, seed=3)
+    fold = stratified_folds(labels, seed=3)
     for k in range(5):
         counts = np.bincount(fold[labels == k], minlength=FOLDS)
         assert counts.max() - counts.min() <= 1
-    assert np.array_equal(fold, folds(labels, seed=3))
-    assert not np.array_equal(fold, folds(labels, seed=4))
+    assert np.array_equal(fold, stratified_folds(labels, seed=3))
+    assert not np.array_equal(fold, stratified_folds(labels, seed=4))

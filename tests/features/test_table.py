@@ -6,11 +6,11 @@ import pytest
 from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.errors import UsageError
 from vitkit.features.extract import Features
-from vitkit.features.table import Table, writer
+from vitkit.features.table import FeatureTable, table_writer
 
 
 @pytest.fixture
-def table() -> Table:
+def table() -> FeatureTable:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (6, 8, 8), dtype=np.uint8)
     train, val = (
@@ -20,11 +20,13 @@ def table() -> Table:
     values = rng.standard_normal((5, 3)).astype(np.float32)
     kept = {"train": np.array([0, 1, 3]), "val": np.array([0, 1])}
     parts = {"train": values[:3], "val": values[3:]}
-    return Table.join([Table.of(Features(parts[s], kept[s]), data, s) for s in ("train", "val")])
+    return FeatureTable.concatenate(
+        [FeatureTable.from_features(Features(parts[s], kept[s]), data, s) for s in ("train", "val")]
+    )
 
 
-def test_npz_holds_everything_by_row(table: Table, tmp_path: Path) -> None:
-    writer(str(tmp_path / "f.npz"))(table)
+def test_npz_holds_everything_by_row(table: FeatureTable, tmp_path: Path) -> None:
+    table_writer(str(tmp_path / "f.npz"))(table)
     found = np.load(tmp_path / "f.npz")
     assert np.array_equal(found["features"], table.features)
     assert found["labels"].tolist() == [0, 1, 1, 0, 1]
@@ -33,9 +35,9 @@ def test_npz_holds_everything_by_row(table: Table, tmp_path: Path) -> None:
     assert found["class_names"].tolist() == ["cat", "dog"]
 
 
-def test_parquet_holds_everything_by_row(table: Table, tmp_path: Path) -> None:
+def test_parquet_holds_everything_by_row(table: FeatureTable, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'vitkit[data]'")
-    writer(str(tmp_path / "f.parquet"))(table)
+    table_writer(str(tmp_path / "f.parquet"))(table)
     rows = pq.read_table(tmp_path / "f.parquet").to_pylist()
     assert [r["label"] for r in rows] == ["cat", "dog", "dog", "cat", "dog"]
     assert [r["split"] for r in rows] == ["train"] * 3 + ["val"] * 2
@@ -45,4 +47,4 @@ def test_parquet_holds_everything_by_row(table: Table, tmp_path: Path) -> None:
 
 def test_another_ending_is_refused_before_any_work() -> None:
     with pytest.raises(UsageError, match=r"f\.csv: expected a name that ends in \.npz or \.parquet"):
-        writer("f.csv")
+        table_writer("f.csv")

@@ -20,7 +20,7 @@ def test_the_paired_test_is_that_of_the_saved_answers(runs: list[Path], tmp_path
     a, b = (read_run(run).evaluation for run in runs)
     assert a is not None
     assert b is not None
-    assert html.escape(compare(a, b).in_words("A", "B")) in page
+    assert html.escape(compare(a, b).summary("A", "B")) in page
     assert f"data-sort='{compare(a, b).p_value!r}'" in page
     assert not Outline(page).open
 

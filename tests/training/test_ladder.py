@@ -4,13 +4,11 @@ import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.training.small import SMALL
 from vitkit.cli.main import main
-from vitkit.errors import DataError, Interrupted, UsageError
-from vitkit.features import knn_eval as nearest
+from vitkit.errors import Interrupted, UsageError
 from vitkit.report.run import read_run
 from vitkit.training import get_recipe, ladder, train
 from vitkit.training.ladder import climb
@@ -84,19 +82,6 @@ def test_what_is_done_is_kept_when_interrupted_and_gone_on_with(
     assert dataclasses.asdict(again.rungs[1]) == saved["rungs"][1], "not fitted again"
 
 
-def test_neighbours_are_looked_for_in_the_training_split(weights: str) -> None:
-    from vitkit.data.open import open_data
-
-    model, data = load_model(weights), open_data("digits")
-    found = nearest(model, data, "val", model.info.preprocess)
-    assert found.left_out is not None
-    top1 = np.mean(found.predictions.logits.argmax(axis=1) == found.predictions.labels)
-    assert top1 > 0.6
-    assert nearest(model, data, "val", model.info.preprocess, k=3).k == 3
-    with pytest.raises(DataError, match="neighbours are looked for in its train split"):
-        nearest(model, data, "train", model.info.preprocess)
-
-
 def test_the_command_prints_one_document(weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["ladder", "digits", "--init", weights, "--out", str(tmp_path / "out"), "--minutes", "0.5", "--json"]
     assert main(words) == 0
@@ -111,34 +96,6 @@ def test_the_command_prints_a_table(weights: str, tmp_path: Path, capsys: pytest
     assert "probe" in said
     assert "95 % interval" in said
     assert "too few to fine-tune" in said
-
-
-@pytest.mark.parametrize(("words", "k"), [(["--knn", "9"], 9), (["--knn"], None)])
-def test_eval_by_neighbours(weights: str, capsys: pytest.CaptureFixture[str], words: list[str], k: int | None) -> None:
-    """The model has no classifier and no class names: none is needed."""
-    assert main(["eval", weights, "digits", "--split", "val", "--json", *words]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["n"] == 359
-    assert found["top1"] > 0.6
-    assert found["top1_interval"][0] < found["top1"]
-    assert found["k"] == k if k else "left_out_top1" in found
-
-
-def test_eval_by_neighbours_refuses_what_has_no_meaning(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", weights, "digits", "--knn", "3", "5"]) == 2
-    assert main(["eval", weights, "digits", "--knn", "--temperature"]) == 2
-    assert "--knn takes one number above 0 or none" in capsys.readouterr().err
-
-
-def test_embed_writes_every_image(weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "features.npz"
-    assert main(["embed", weights, "digits", "--out", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["images"] == 1797
-    found = np.load(out)
-    assert found["features"].shape == (1797, 16)
-    assert set(found["split"]) == {"train", "val", "test"}
-    assert main(["embed", weights, "digits", "--out", str(tmp_path / "f.txt")]) == 2
-    assert main(["embed", weights, "digits", "--split", "tset", "--out", str(out)]) == 2
 
 
 def test_a_rung_that_has_begun_is_not_gone_on_with_under_other_settings(tmp_path: Path) -> None:

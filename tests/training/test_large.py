@@ -55,7 +55,7 @@ def test_a_second_start_checks_no_file_again(
     checked: list[str] = []
     check = Preprocess.check_decodable
     monkeypatch.setattr(
-        Preprocess, "check", lambda self, encoded, name: checked.append(name) or check(self, encoded, name)
+        Preprocess, "check_decodable", lambda self, encoded, name: checked.append(name) or check(self, encoded, name)
     )
     first = run(folder, tmp_path / "run")
     assert len(checked) == 24 + 20 + 12

@@ -34,13 +34,13 @@ class Embed:
     def run(self) -> int:
         from vitkit.data.open import open_data
         from vitkit.errors import ConfigError, UnknownNameError
-        from vitkit.features import cached_features, preprocess_of
-        from vitkit.features.table import Table, writer
+        from vitkit.features import cached_features, require_preprocess
+        from vitkit.features.table import FeatureTable, table_writer
         from vitkit.runtime.device import select_device
 
         if self.batch < 1:
             raise ConfigError(f"--batch {self.batch}: must be at least 1")
-        write = writer(self.out)  # a wrong ending shows before the work, not after it
+        write = table_writer(self.out)  # a wrong ending shows before the work, not after it
         check_output_file(self.out)
         model = open_model(self.model, device=select_device("auto"))
         data = open_data(
@@ -48,17 +48,17 @@ class Embed:
         )
         if self.split and self.split not in data.splits:
             raise UnknownNameError(f"split of {data.name}", self.split, data.splits)
-        preprocess = preprocess_of(model, self.model)
+        preprocess = require_preprocess(model, self.model)
         parts, skipped = [], list[str]()
         for name in [self.split] if self.split else data.splits:
             with progress_bar(f"embedding {name}", quiet=self.json) as progress:
                 found = cached_features(
                     model, data.splits[name], preprocess,
-                    batch=self.batch, progress=progress, corrupt_limit=self.corrupt_limit,
+                    batch_size=self.batch, progress=progress, corrupt_limit=self.corrupt_limit,
                 )  # fmt: skip
-            parts.append(Table.of(found, data, name))
+            parts.append(FeatureTable.from_features(found, data, name))
             skipped += found.skipped
-        table = Table.join(parts)
+        table = FeatureTable.concatenate(parts)
         write(table)
         answer: dict[str, Any] = {"out": self.out, "images": len(table), "features": table.features.shape[1]}
         if self.json:

@@ -55,7 +55,7 @@ class Eval:
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.evaluation import evaluate_predictions, sweep
+        from vitkit.evaluation import evaluate_predictions, resolution_sweep
         from vitkit.runtime.device import select_device
         from vitkit.weights.metadata import require_metadata
 
@@ -75,7 +75,7 @@ class Eval:
         if other:
             answer["against"] = self._compare(found, model, other, data, name)
         if sizes:
-            answer["sizes"] = [asdict(r) for r in sweep(model, split, preprocess, sizes, **self._reading)]
+            answer["sizes"] = [asdict(r) for r in resolution_sweep(model, split, preprocess, sizes, **self._reading)]
         if self.temperature:
             answer["temperature"] = self._calibrate(found, model, data, name)
         self._tell(evaluation, answer, folder)
@@ -103,13 +103,13 @@ class Eval:
 
     def _calibrate(self, found: "Predictions", model: "ViT", data: "Dataset", split: str) -> dict[str, Any]:
         """With a temperature that was fitted on other images than it is judged by."""
-        from vitkit.evaluation import evaluate_predictions, fit_temperature, scaled_by_halves
+        from vitkit.evaluation import cross_fitted_temperature, evaluate_predictions, fit_temperature
 
         if split != "val" and "val" in data.splits:
             value, on = fit_temperature(self._predict(model, self.model, data, "val")).temperature, "the val split"
             scaled = found.scaled(value)
         else:
-            value, scaled = scaled_by_halves(found)
+            value, scaled = cross_fitted_temperature(found)
             on = "these images (judged in two halves, each with the temperature of the other)"
         measured = evaluate_predictions(scaled)
         return {"value": value, "fitted_on": on, "ece": measured.ece, "nll": measured.nll}
@@ -119,8 +119,7 @@ class Eval:
         from vitkit.data.open import open_data
         from vitkit.errors import UsageError
         from vitkit.evaluation import evaluate_predictions
-        from vitkit.features import preprocess_of
-        from vitkit.features.knn_eval import nearest
+        from vitkit.features import evaluate_knn, require_preprocess
 
         if len(given) > 1 or any(k < 1 for k in given) or self.sizes or self.temperature or self.against:
             raise UsageError(
@@ -129,20 +128,20 @@ class Eval:
         data = open_data(self.data, **self._opening, **drawn_by(model))
         name, _ = self._pick(data, data.class_names)
         with progress_bar(f"features for {name}", quiet=self.json) as progress:
-            found = nearest(
+            found = evaluate_knn(
                 model,
                 data,
                 name,
-                preprocess_of(model, self.model),
+                require_preprocess(model, self.model),
                 k=sum(given),
-                batch=min(self.batch, 64),
+                batch_size=min(self.batch, 64),
                 progress=progress,
                 corrupt_limit=self.corrupt_limit,
             )
         evaluation = evaluate_predictions(found.predictions)
         answer = {"model": self.model, "data": self.data, "split": name, "k": found.k, **evaluation.to_dict()}
-        if found.left_out is not None:
-            answer["left_out_top1"] = found.left_out
+        if found.leave_one_out_accuracy is not None:
+            answer["left_out_top1"] = found.leave_one_out_accuracy
         self._tell(evaluation, answer, folder)
         if not self.json:
             console().print(f"by the {found.k} nearest of the train split, without training", markup=False)
@@ -150,13 +149,13 @@ class Eval:
 
     def _predict(self, model: "ViT", called: str, data: "Dataset", split: str) -> "Predictions":
         """What the model says of the split, with labels in its own numbering."""
-        from vitkit.evaluation import predict
+        from vitkit.evaluation import predict_split
         from vitkit.weights.metadata import require_metadata
 
         names, preprocess = require_metadata(model, called)
         _, images = self._pick(data, names, split)
         with progress_bar(f"evaluating {split}", quiet=self.json) as progress:
-            return predict(model, images, preprocess, names, progress=progress, **self._reading)
+            return predict_split(model, images, preprocess, names, progress=progress, **self._reading)
 
     @property
     def _opening(self) -> dict[str, Any]:
@@ -171,7 +170,7 @@ class Eval:
 
         assert self.against is not None
         result = compare(self._predict(other, self.against, data, split), found)
-        answer = {"model": self.against, **result.to_dict(), "words": result.in_words(self.against, self.model)}
+        answer = {"model": self.against, **result.to_dict(), "words": result.summary(self.against, self.model)}
         if split == "val" and data.val_was_drawn and drawn_by(model) != drawn_by(other):
             answer["caution"] = f"{self.against} was trained with another validation split: it may know these images"
         return answer

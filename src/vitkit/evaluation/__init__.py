@@ -1,19 +1,20 @@
 """How good is a model, how sure may one be of that, and where does it fail?"""
 
-from vitkit.evaluation.compare import Comparison, Mean, compare, mean_interval
+from vitkit.evaluation.comparison import Comparison, Mean, compare, mean_interval
 from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
-from vitkit.evaluation.metrics import Predictions, Temperature, fit_temperature, scaled_by_halves
+from vitkit.evaluation.metrics import Predictions, Temperature, cross_fitted_temperature, fit_temperature
 from vitkit.evaluation.plots import plot_classes, plot_confusion, plot_reliability
-from vitkit.evaluation.predict import SizeResult, evaluate, predict, predict_logits, sweep
+from vitkit.evaluation.predict import ResolutionResult, evaluate, predict_logits, predict_split, resolution_sweep
 
 __all__ = [
     "Comparison",
     "Evaluation",
     "Mean",
     "Predictions",
-    "SizeResult",
+    "ResolutionResult",
     "Temperature",
     "compare",
+    "cross_fitted_temperature",
     "evaluate",
     "evaluate_predictions",
     "fit_temperature",
@@ -21,8 +22,7 @@ __all__ = [
     "plot_classes",
     "plot_confusion",
     "plot_reliability",
-    "predict",
     "predict_logits",
-    "scaled_by_halves",
-    "sweep",
+    "predict_split",
+    "resolution_sweep",
 ]

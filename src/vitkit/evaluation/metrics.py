@@ -238,7 +238,7 @@ def fit_temperature(predictions: Predictions, low: float = 0.01, high: float = 1
     )
 
 
-def scaled_by_halves(predictions: Predictions) -> tuple[float, Predictions]:
+def cross_fitted_temperature(predictions: Predictions) -> tuple[float, Predictions]:
     """The temperature of all, and the predictions at temperatures that none of them had a part in: each half is scaled
     by the temperature of the other. Every second one is in the same half, so that sorted classes are shared out."""
     if len(predictions) < 2:

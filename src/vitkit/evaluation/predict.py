@@ -22,7 +22,7 @@ Size = int | tuple[int, int]  # (height, width)
 
 
 @dataclass(frozen=True)
-class SizeResult:
+class ResolutionResult:
     """Accuracy and speed at one input size."""
 
     size: Size
@@ -43,11 +43,13 @@ def evaluate(
 ) -> Evaluation:
     """Everything that is measured of a model on a split; at another input size if one is given."""
     return evaluate_predictions(
-        predict(model, split, preprocess, class_names, batch_size=batch_size, image_size=image_size, progress=progress)
+        predict_split(
+            model, split, preprocess, class_names, batch_size=batch_size, image_size=image_size, progress=progress
+        )
     )
 
 
-def predict(
+def predict_split(
     model: nn.Module,
     split: Split,
     preprocess: Preprocess,
@@ -89,7 +91,7 @@ def predict_logits(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -
     return torch.cat(logits).numpy(), torch.cat(labels).numpy().astype(np.int64)
 
 
-def sweep(
+def resolution_sweep(
     model: nn.Module,
     split: Split,
     preprocess: Preprocess,
@@ -97,7 +99,7 @@ def sweep(
     *,
     batch_size: int = 256,
     corrupt_limit: float = CORRUPT_LIMIT,
-) -> list[SizeResult]:
+) -> list[ResolutionResult]:
     """Accuracy by input size. The first batch of each size is run once before the clock starts."""
 
     def read(size: Size) -> Reading:
@@ -157,7 +159,7 @@ class Reading:
             return error
 
 
-def _at_size(model: nn.Module, size: Size, read: Callable[[Size], Reading]) -> SizeResult:
+def _at_size(model: nn.Module, size: Size, read: Callable[[Size], Reading]) -> ResolutionResult:
     device = _device(model)
     model = InParts(model)
     predict_logits(model, islice(read(size).batches(device), 1))
@@ -165,7 +167,7 @@ def _at_size(model: nn.Module, size: Size, read: Callable[[Size], Reading]) -> S
     logits, labels = predict_logits(model, read(size).batches(device))
     seconds = time.perf_counter() - start
     predictions = Predictions(logits, labels, [str(i) for i in range(logits.shape[1])])
-    return SizeResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)
+    return ResolutionResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)
 
 
 def _resized(preprocess: Preprocess, size: Size | None) -> Preprocess:

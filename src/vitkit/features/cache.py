@@ -1,8 +1,8 @@
-"""Features on disk, by what they are made of: another call with the same weights and images takes them from there.
+"""Cache features on disk by content: the same weights and images are read back instead of extracted again.
 
-A file's name is the hash of everything that decides its content: the weights below the classifier, the architecture,
-the preprocessing and the images in their order. Labels and file names are not part of it. The file names the hash of
-its own tensors; what does not verify is made anew.
+A file's name is the hash of everything that its content depends on: the weights below the classifier, the
+architecture, the preprocessing and the images in their order. Labels and file names are not part of it. The file
+stores the hash of its own tensors. If that does not match, the features are extracted again.
 """
 
 import contextlib
@@ -20,13 +20,12 @@ from vitkit.data.fingerprint import content_hashes
 from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WorkError
-from vitkit.features.extract import Features, extract
+from vitkit.features.extract import HEAD_PREFIXES, Features, extract_features
 from vitkit.model import ViT
 from vitkit.runtime.cache import cache_folder, prune
 from vitkit.weights.state_dict import hash_weights
 
-LIMIT = 4 * 2**30  # bytes of features that are kept; the ones longest unused go first
-_ABOVE = ("head.", "head_dist.", "pre_logits.")  # what features do not pass through
+MAX_BYTES = 4 * 2**30  # size of the cache; the least recently used files are removed first
 
 
 def cached_features(
@@ -34,54 +33,57 @@ def cached_features(
     split: Split,
     preprocess: Preprocess,
     *,
-    batch: int = 64,
+    batch_size: int = 64,
     progress: Progress | None = None,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Features:
-    """The features of a split, from the cache or into it."""
+    """Return the features of a split from the cache. If they are not there, extract and store them."""
     path = cache_folder() / "features" / f"{feature_key(model, split, preprocess)}.safetensors"
-    found = _read(path)
-    if found and len(found.skipped) <= corrupt_limit * len(split):
+    cached = _read(path)
+    if cached and len(cached.skipped) <= corrupt_limit * len(split):
         with contextlib.suppress(OSError):
             path.touch()
-        return found
-    made = extract(model, split, preprocess, batch=batch, progress=progress, corrupt_limit=corrupt_limit)
-    with contextlib.suppress(OSError, WorkError):  # a cache that cannot be written is not worth an error
+        return cached
+    features = extract_features(
+        model, split, preprocess, batch_size=batch_size, progress=progress, corrupt_limit=corrupt_limit
+    )
+    with contextlib.suppress(OSError, WorkError):  # a read-only cache is no reason to fail
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, made)
-        prune(path.parent, keep=path, limit=LIMIT)
-    return made
+        _write(path, features)
+        prune(path.parent, keep=path, limit=MAX_BYTES)
+    return features
 
 
 def feature_key(model: ViT, split: Split, preprocess: Preprocess) -> str:
-    total = hashlib.sha256(b"vitkit features 1\n")
+    """Return the SHA-256 of everything that the features depend on."""
+    digest = hashlib.sha256(b"vitkit features 1\n")
     config = model.config.replace(num_classes=0, head_hidden=0).to_dict()
-    total.update(json.dumps([config, preprocess.to_dict()], sort_keys=True).encode())
-    total.update(hash_weights(model, without=_ABOVE).encode())
-    total.update((split.hashes if split.hashes is not None else content_hashes(split.images)).tobytes())
-    return total.hexdigest()
+    digest.update(json.dumps([config, preprocess.to_dict()], sort_keys=True).encode())
+    digest.update(hash_weights(model, without=HEAD_PREFIXES).encode())
+    digest.update((split.hashes if split.hashes is not None else content_hashes(split.images)).tobytes())
+    return digest.hexdigest()
 
 
 def _write(path: Path, features: Features) -> None:
-    tensors = {"values": features.values, "kept": features.kept}
-    texts = {"sha256": _digest(features.values, features.kept), "skipped": json.dumps(list(features.skipped))}
+    tensors = {"values": features.values, "kept": features.indices}
+    texts = {"sha256": _digest(features.values, features.indices), "skipped": json.dumps(list(features.skipped))}
     write_atomic(path, save(tensors, metadata=texts))
 
 
 def _read(path: Path) -> Features | None:
-    """None where there is no such file, or not a whole one."""
+    """Return the stored features, or None if the file is missing or damaged."""
     try:
         with safe_open(path, framework="numpy") as file:
             texts = file.metadata() or {}
-            values, kept = (np.asarray(file.get_tensor(name)) for name in ("values", "kept"))
+            values, indices = (np.asarray(file.get_tensor(name)) for name in ("values", "kept"))
     except (OSError, SafetensorError):
         return None
-    if texts.get("sha256") != _digest(values, kept):
+    if texts.get("sha256") != _digest(values, indices):
         return None
-    return Features(values, kept, tuple(json.loads(texts["skipped"])))
+    return Features(values, indices, tuple(json.loads(texts["skipped"])))
 
 
-def _digest(values: np.ndarray, kept: np.ndarray) -> str:
-    total = hashlib.sha256(np.ascontiguousarray(values).tobytes())
-    total.update(np.ascontiguousarray(kept).tobytes())
-    return total.hexdigest()
+def _digest(values: np.ndarray, indices: np.ndarray) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(values).tobytes())
+    digest.update(np.ascontiguousarray(indices).tobytes())
+    return digest.hexdigest()

@@ -1,8 +1,9 @@
-"""Images → features: what the classifier of a model looks at, one vector per image."""
+"""Extract features: one vector per image, the input of the model's classifier."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,26 +16,29 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, WeightsError
 from vitkit.evaluation import predict_logits
 from vitkit.evaluation.predict import Reading
-from vitkit.model import ViT
+from vitkit.model import ViT, ViTConfig, create_model
 from vitkit.runtime.data_parallel import InParts
+from vitkit.weights.load import load_model
+
+HEAD_PREFIXES = ("head.", "head_dist.", "pre_logits.")  # parameters that features do not depend on
 
 
 @dataclass(frozen=True)
 class Features:
-    """Row i belongs to image `kept[i]` of the split; images that cannot be decoded have none."""
+    """Feature vectors of a split. Row i belongs to image `indices[i]`; undecodable images have no row."""
 
     values: np.ndarray  # (N, D) float32
-    kept: np.ndarray  # (N,) int64
-    skipped: Sequence[str] = ()  # name and reason
+    indices: np.ndarray  # (N,) int64
+    skipped: Sequence[str] = ()  # "name: reason" of each undecodable image
 
     def __len__(self) -> int:
         return len(self.values)
 
 
-class Pooled(nn.Module):
-    """A model up to what its classifiers see: the pooled vector, and beside it the distillation token if there is one.
+class FeatureExtractor(nn.Module):
+    """A ViT without its classifiers: returns the pooled vector, followed by the distillation token if there is one.
 
-    The hidden layer of a pre-training head is left out, as it is dropped for other classes.
+    The hidden layer of a pre-training head is left out, because a new classifier replaces it.
     """
 
     def __init__(self, model: ViT) -> None:
@@ -47,8 +51,8 @@ class Pooled(nn.Module):
         return pooled if self.model.head_dist is None else torch.cat([pooled, tokens[:, 1]], dim=1)
 
 
-def classify(model: ViT, features: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-    """The model's logits, from its features."""
+def classify_features(model: ViT, features: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+    """Return the model's logits for features that `FeatureExtractor` computed."""
     if model.head_dist is None:
         return model.head(model.pre_logits(features))
     pooled, distilled = torch.split(features, [model.config.pooled_width, model.config.width], dim=1)
@@ -56,38 +60,66 @@ def classify(model: ViT, features: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]
 
 
 @torch.no_grad()
-def set_classifier(model: ViT, weight: Float[Tensor, "k d"], bias: Float[Tensor, " k"]) -> None:
-    """Make weight · features + bias the model's logits; two classifiers share it, for their mean is the answer."""
+def set_head(model: ViT, weight: Float[Tensor, "k d"], bias: Float[Tensor, " k"]) -> None:
+    """Set the classifier so that the logits are weight · features + bias.
+
+    A distilled model averages two classifiers, so each gets twice its part of the weight.
+    """
     head, head_dist = cast(nn.Linear, model.head), cast(nn.Linear | None, model.head_dist)
     width = model.config.pooled_width
-    share = 1 if head_dist is None else 2
-    head.weight.copy_(share * weight[:, :width])
+    scale = 1 if head_dist is None else 2
+    head.weight.copy_(scale * weight[:, :width])
     head.bias.copy_(bias)
     if head_dist is not None:
-        head_dist.weight.copy_(share * weight[:, width:])
+        head_dist.weight.copy_(scale * weight[:, width:])
         head_dist.bias.copy_(bias)
 
 
-def preprocess_of(model: ViT, source: object) -> Preprocess:
-    """How images have to be shown to it; features of images that are shown otherwise would mean little."""
+def widen_pooling(config: ViTConfig) -> dict[str, Any]:
+    """Return {"pooling": "cls_mean"} for weights that were trained with the class token alone, else {}.
+
+    The class token lacks what the pre-training classes did not need. The mean of the patch tokens still has it.
+    """
+    cls_only = config.pooling == "cls" and config.final_norm == "tokens" and not config.distillation
+    return {"pooling": "cls_mean"} if cls_only else {}
+
+
+def probe_backbone(model: ViT) -> ViT:
+    """Return a copy of the model that has no classifier and pools as a linear probe does (`widen_pooling`)."""
+    config = model.config.replace(num_classes=0, head_hidden=0, **widen_pooling(model.config))
+    backbone = create_model(config)
+    backbone.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith(HEAD_PREFIXES)})
+    return backbone.to(model.patch_embed.proj.weight.device)
+
+
+def require_preprocess(model: ViT, source: object = "the model") -> Preprocess:
+    """Return the preprocessing that the model was trained with, or raise if it is unknown."""
     if model.info.preprocess is None:
-        raise WeightsError(f"{source} brings no preprocessing: `vitkit convert` makes a model folder that does")
+        raise WeightsError(
+            f"{source} has no preprocessing: write a model folder that has it with `vitkit convert … --preprocess FILE`"
+        )
     return model.info.preprocess
 
 
-def extract(
-    model: ViT,
+def extract_features(
+    model: ViT | str | Path,
     split: Split,
-    preprocess: Preprocess,
+    preprocess: Preprocess | None = None,
     *,
-    batch: int = 64,
+    batch_size: int = 64,
     progress: Progress | None = None,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Features:
-    """Streams: a few batches of images are in memory at a time, and the features of all."""
+    """Return the features of every image of a split, by default with the model's own preprocessing.
+
+    Images are streamed: a few batches are in memory at a time. A share of undecodable images above `corrupt_limit` is
+    an error.
+    """
     if not len(split):
-        raise DataError("no images to extract features of: the split is empty")
-    reading = Reading(split, preprocess, batch, progress, corrupt_limit)
-    values, _ = predict_logits(InParts(Pooled(model)), reading.batches(model.patch_embed.proj.weight.device))
+        raise DataError("no images to extract features from: the split is empty")
+    vit = model if isinstance(model, ViT) else load_model(model)
+    preprocess = preprocess or require_preprocess(vit, "the model" if vit is model else model)
+    reading = Reading(split, preprocess, batch_size, progress, corrupt_limit)
+    values, _ = predict_logits(InParts(FeatureExtractor(vit)), reading.batches(vit.patch_embed.proj.weight.device))
     skipped = tuple(f"{name}: {reason}" for name, reason in reading.corrupt.found.items())
     return Features(values, np.array(reading.kept, dtype=np.int64), skipped)

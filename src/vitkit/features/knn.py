@@ -1,6 +1,7 @@
-"""The nearest neighbours vote: a classifier without training (Wu et al. 2018).
+"""Weighted k-nearest-neighbour classification, which needs no training (Wu et al. 2018).
 
-The features are compared by cosine; each of the k nearest training images votes for its class with exp(cosine / τ).
+Features are compared by cosine similarity. Each of the k nearest training images votes for its class with weight
+exp(cosine / τ).
 """
 
 from collections.abc import Sequence
@@ -14,46 +15,46 @@ from vitkit.errors import InputError
 
 TEMPERATURE = 0.07  # τ of Wu et al. and of DINO
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200)
-SIMILARITIES = 2**26  # numbers at a time, 256 MiB: so many rows are compared with the whole gallery
+MAX_SIMILARITIES = 2**26  # computed at a time: 256 MiB
 
 
-def knn(gallery: np.ndarray, labels: np.ndarray, queries: np.ndarray, classes: int, k: int) -> np.ndarray:
-    """(N, classes) float32: the logarithms of the classes' shares of the vote."""
+def knn_predict(gallery: np.ndarray, labels: np.ndarray, queries: np.ndarray, classes: int, k: int) -> np.ndarray:
+    """Return (N, classes) float32: for each query, the logarithm of each class's share of the vote."""
     if not 1 <= k <= len(gallery):
-        raise InputError(f"k={k}: there are {len(gallery)} images to choose neighbours from, expected 1 to that many")
-    known, targets = _unit(gallery), torch.from_numpy(labels)
-    votes = [_vote(part @ known.T, targets, classes, k) for part in torch.split(_unit(queries), _rows(known))]
-    return torch.cat(votes).numpy()
+        raise InputError(f"k={k}: expected 1 to {len(gallery)}, the number of training images")
+    unit_gallery, targets = _unit(gallery), torch.from_numpy(labels)
+    chunks = torch.split(_unit(queries), _chunk_rows(unit_gallery))
+    return torch.cat([_vote(chunk @ unit_gallery.T, targets, classes, k) for chunk in chunks]).numpy()
 
 
 def choose_k(
     gallery: np.ndarray, labels: np.ndarray, classes: int, candidates: Sequence[int] = CANDIDATES
 ) -> tuple[int, dict[int, float]]:
-    """The k under which most training images are recognised by the others; and the accuracy of each.
+    """Return the k with the best leave-one-out accuracy on the training images, and the accuracy of every candidate.
 
-    Leaving one out costs nothing here, and no other split has to be looked at. Of equal ones the smallest.
+    The smallest of equally good ones is taken. No other split is used.
     """
-    known, targets = _unit(gallery), torch.from_numpy(labels)
-    usable = [k for k in candidates if k < len(gallery)] or [1]
-    hits = dict.fromkeys(usable, 0)
-    for rows in torch.split(torch.arange(len(known)), _rows(known)):
-        similarity = known[rows] @ known.T
-        similarity[torch.arange(len(rows)), rows] = -torch.inf  # itself
-        for k in usable:
+    unit_gallery, targets = _unit(gallery), torch.from_numpy(labels)
+    feasible = [k for k in candidates if k < len(gallery)] or [1]
+    hits = dict.fromkeys(feasible, 0)
+    for rows in torch.split(torch.arange(len(unit_gallery)), _chunk_rows(unit_gallery)):
+        similarity = unit_gallery[rows] @ unit_gallery.T
+        similarity[torch.arange(len(rows)), rows] = -torch.inf  # an image is not its own neighbour
+        for k in feasible:
             hits[k] += int((_vote(similarity, targets, classes, k).argmax(dim=1) == targets[rows]).sum())
-    accuracy = {k: n / len(known) for k, n in hits.items()}
-    return max(usable, key=lambda k: (accuracy[k], -k)), accuracy
+    accuracy = {k: n / len(unit_gallery) for k, n in hits.items()}
+    return max(feasible, key=lambda k: (accuracy[k], -k)), accuracy
 
 
 def _vote(similarity: Tensor, labels: Tensor, classes: int, k: int) -> Tensor:
-    near, who = similarity.topk(k, dim=1)
-    weight = (near / TEMPERATURE).softmax(dim=1)
-    share = torch.zeros(len(similarity), classes).scatter_add_(1, labels[who], weight)
+    nearest, indices = similarity.topk(k, dim=1)
+    weight = (nearest / TEMPERATURE).softmax(dim=1)
+    share = torch.zeros(len(similarity), classes).scatter_add_(1, labels[indices], weight)
     return share.clamp(min=torch.finfo(torch.float32).tiny).log()
 
 
-def _rows(gallery: Tensor) -> int:
-    return max(1, min(1024, SIMILARITIES // len(gallery)))
+def _chunk_rows(gallery: Tensor) -> int:
+    return max(1, min(1024, MAX_SIMILARITIES // len(gallery)))
 
 
 def _unit(features: np.ndarray) -> Tensor:

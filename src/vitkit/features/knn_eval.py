@@ -1,4 +1,4 @@
-"""The first rung: given weights judge a split by its nearest neighbours in the training split."""
+"""Evaluate frozen weights by k-NN: each image is classified by its nearest neighbours in the training split."""
 
 from dataclasses import dataclass
 
@@ -7,44 +7,45 @@ from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
 from vitkit.evaluation import Predictions
-from vitkit.features import cached_features, choose_k, knn
+from vitkit.features.cache import cached_features
+from vitkit.features.extract import probe_backbone
+from vitkit.features.knn import choose_k, knn_predict
 from vitkit.model import ViT
-from vitkit.training.init_from import adapt, wider
 
 
 @dataclass(frozen=True)
-class Nearest:
+class KNNResult:
     predictions: Predictions
     k: int
-    left_out: float | None  # accuracy on training images, each judged by the others; None: k was given
+    leave_one_out_accuracy: float | None  # of the training images; None if k was given
 
 
-def nearest(
+def evaluate_knn(
     model: ViT,
     data: Dataset,
     split: str,
     preprocess: Preprocess,
     *,
     k: int = 0,
-    batch: int = 64,
+    batch_size: int = 64,
     progress: Progress | None = None,
     corrupt_limit: float = CORRUPT_LIMIT,
-) -> Nearest:
-    """No training: the features of both splits are compared. k=0: chosen on the training split alone."""
+) -> KNNResult:
+    """Classify a split by its k nearest neighbours in the training split. k=0: chosen on the training split alone."""
     if "train" not in data.splits or split == "train":
-        raise DataError(f"{data.name}: neighbours are looked for in its train split, which must be there and another")
-    model = adapt(model, wider(model.config), (), preprocess.size)  # as a probe looks: both find the same in the cache
+        raise DataError(f"{data.name}: k-NN needs a train split, and another split to evaluate")
+    model = probe_backbone(model)  # a linear probe then finds the same features in the cache
     gallery, queries = data.splits["train"], data.splits[split]
-    known, asked = (
-        cached_features(model, part, preprocess, batch=batch, progress=progress, corrupt_limit=corrupt_limit)
+    known, unknown = (
+        cached_features(model, part, preprocess, batch_size=batch_size, progress=progress, corrupt_limit=corrupt_limit)
         for part in (gallery, queries)
     )
-    labels, classes = gallery.labels[known.kept], len(data.class_names)
+    labels, classes = gallery.labels[known.indices], len(data.class_names)
     accuracy = None
     if not k:
-        k, found = choose_k(known.values, labels, classes)
-        accuracy = found[k]
-    votes = knn(known.values, labels, asked.values, classes, k)
-    names = [queries.images.name(int(i)) for i in asked.kept]
-    predictions = Predictions(votes, queries.labels[asked.kept], data.class_names, names, asked.skipped)
-    return Nearest(predictions, k, accuracy)
+        k, accuracies = choose_k(known.values, labels, classes)
+        accuracy = accuracies[k]
+    votes = knn_predict(known.values, labels, unknown.values, classes, k)
+    names = [queries.images.name(int(i)) for i in unknown.indices]
+    predictions = Predictions(votes, queries.labels[unknown.indices], data.class_names, names, unknown.skipped)
+    return KNNResult(predictions, k, accuracy)

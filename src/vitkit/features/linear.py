@@ -1,10 +1,10 @@
-"""A linear classifier on frozen features: multinomial logistic regression, its regularisation chosen on training data.
+"""Linear probe: multinomial logistic regression on frozen features, its regularization chosen by cross-validation.
 
 min over W, b of   mean cross-entropy(W x + b, y) + λ/2 ‖W‖²
 
-The features are standardised first, and W and b are given for the features as they are: the result is a plain
-`nn.Linear`. The problem is convex, so L-BFGS finds the one answer, whatever the start: in float32 while λ is being
-chosen, in float64 for the answer.
+The features are standardized first. The returned W and b apply to the original features, so the result is a plain
+`nn.Linear`. The problem is convex, so L-BFGS reaches the same solution from any start. It runs in float32 during
+cross-validation and in float64 for the final fit.
 """
 
 import math
@@ -18,21 +18,21 @@ from torch import Tensor
 
 from vitkit.data.rng import uniform
 
-PATH = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # λ, strong to weak: each answer is where the next begins
+PATH = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # λ, strong to weak: each solution is the start of the next fit
 FOLDS = 3
-MANY = 20_000  # images; from here on one fold is left out instead of each in turn
+ONE_FOLD_FROM = 20_000  # images: from here on a single fold is held out, for speed
 
 
 @dataclass(frozen=True)
-class Probe:
+class LinearProbe:
     weight: Tensor  # (K, D) float32
     bias: Tensor  # (K,) float32
-    strength: float  # λ
-    accuracy: float  # of training images that were left out of the fit, with this λ
-    path: dict[float, float]  # λ → that accuracy
+    regularization: float  # λ
+    cv_accuracy: float  # cross-validated accuracy on the training images with this λ
+    cv_path: dict[float, float]  # λ → its cross-validated accuracy
 
 
-def fit_probe(
+def fit_linear_probe(
     features: np.ndarray,
     labels: np.ndarray,
     classes: int,
@@ -40,75 +40,75 @@ def fit_probe(
     seed: int = 0,
     path: Sequence[float] = PATH,
     class_weights: Tensor | None = None,
-) -> Probe:
-    """Cross-validate along the path on these images alone, then fit all of them with the λ chosen."""
-    x, centre, scale = _standardise(torch.from_numpy(features).double())
+) -> LinearProbe:
+    """Choose λ from `path` by cross-validation on these images, then fit all of them with it."""
+    x, center, scale = _standardize(torch.from_numpy(features).double())
     y = torch.from_numpy(labels)
-    costs = None if class_weights is None else class_weights.cpu()
-    fold = folds(labels, seed)
-    left_out = range(FOLDS if len(y) < MANY else 1)
+    weights = None if class_weights is None else class_weights.cpu()
+    fold = stratified_folds(labels, seed)
+    held_out = range(FOLDS if len(y) < ONE_FOLD_FROM else 1)
     hits = torch.zeros(len(path), dtype=torch.long)
-    for part in left_out:
-        inside, outside = torch.from_numpy(fold != part), torch.from_numpy(fold == part)
-        for i, (weight, bias) in enumerate(_fit_path(x[inside].float(), y[inside], classes, path, costs)):
-            logits = x[outside].float() @ weight.T + bias
-            hits[i] += (logits.argmax(dim=1) == y[outside]).sum()
-    count = int(np.isin(fold, list(left_out)).sum())
+    for part in held_out:
+        train, test = torch.from_numpy(fold != part), torch.from_numpy(fold == part)
+        for i, (weight, bias) in enumerate(_fit_path(x[train].float(), y[train], classes, path, weights)):
+            logits = x[test].float() @ weight.T + bias
+            hits[i] += (logits.argmax(dim=1) == y[test]).sum()
+    count = int(np.isin(fold, list(held_out)).sum())
     accuracy = {strength: int(n) / count for strength, n in zip(path, hits, strict=True)}
-    chosen = _strongest(hits, count)
-    weight, bias = _fit_path(x, y, classes, path[: chosen + 1], costs)[-1]
+    chosen = _one_standard_error_rule(hits, count)
+    weight, bias = _fit_path(x, y, classes, path[: chosen + 1], weights)[-1]
     weight = weight / scale
-    bias = bias - weight @ centre
-    return Probe(weight.float(), bias.float(), path[chosen], accuracy[path[chosen]], accuracy)
+    bias = bias - weight @ center
+    return LinearProbe(weight.float(), bias.float(), path[chosen], accuracy[path[chosen]], accuracy)
 
 
-def _strongest(hits: Tensor, count: int) -> int:
-    """The strongest λ whose accuracy is within a standard error of the best one's (Breiman et al. 1984).
+def _one_standard_error_rule(hits: Tensor, count: int) -> int:
+    """Return the index of the strongest λ within one standard error of the best accuracy (Breiman et al. 1984).
 
-    Left-out images are of the same kind as the others, new ones often are not; and a classifier that is less sure of
-    itself is the better place to go on from.
+    Held-out images resemble the training images more than new ones do. A less confident classifier is also a better
+    start for fine-tuning.
     """
     best = hits.max().item() / count
     error = math.sqrt(best * (1 - best) / count)
     return next(i for i in range(len(hits)) if hits[i].item() / count >= best - error)
 
 
-def folds(labels: np.ndarray, seed: int) -> np.ndarray:
-    """(N,) fold numbers, every class spread evenly over them; a pure function of labels and seed."""
+def stratified_folds(labels: np.ndarray, seed: int) -> np.ndarray:
+    """Return (N,) fold numbers with every class divided evenly: a pure function of labels and seed."""
     order = np.lexsort((uniform("fold", seed, np.arange(len(labels))), labels))
     fold = np.empty(len(labels), dtype=np.int64)
     fold[order] = np.arange(len(labels)) % FOLDS
     return fold
 
 
-def _standardise(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    centre, scale = x.mean(dim=0), x.std(dim=0, correction=0).clamp(min=1e-6)
-    return (x - centre) / scale, centre, scale
+def _standardize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    center, scale = x.mean(dim=0), x.std(dim=0, correction=0).clamp(min=1e-6)
+    return (x - center) / scale, center, scale
 
 
 def _fit_path(
-    x: Tensor, y: Tensor, classes: int, path: Sequence[float], costs: Tensor | None
+    x: Tensor, y: Tensor, classes: int, path: Sequence[float], class_weights: Tensor | None
 ) -> list[tuple[Tensor, Tensor]]:
     weight = torch.zeros(classes, x.shape[1], dtype=x.dtype, requires_grad=True)
     bias = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
-    found = []
+    solutions = []
     for strength in path:
-        _minimise(weight, bias, x, y, strength, costs)
-        found.append((weight.detach().clone(), bias.detach().clone()))
-    return found
+        _minimize(weight, bias, x, y, strength, None if class_weights is None else class_weights.to(x))
+        solutions.append((weight.detach().clone(), bias.detach().clone()))
+    return solutions
 
 
-def _minimise(weight: Tensor, bias: Tensor, x: Tensor, y: Tensor, strength: float, costs: Tensor | None) -> None:
+def _minimize(
+    weight: Tensor, bias: Tensor, x: Tensor, y: Tensor, strength: float, class_weights: Tensor | None
+) -> None:
     solver = torch.optim.LBFGS(
         [weight, bias], max_iter=200, tolerance_grad=1e-5, tolerance_change=1e-9, line_search_fn="strong_wolfe"
     )
 
-    costs = None if costs is None else costs.to(x)
-
     def closure() -> Tensor:
         solver.zero_grad()
-        loss = F.cross_entropy(x @ weight.T + bias, y, costs) + strength / 2 * weight.square().sum()
+        loss = F.cross_entropy(x @ weight.T + bias, y, class_weights) + strength / 2 * weight.square().sum()
         torch.autograd.backward(loss)
         return loss
 
-    solver.step(closure)  # type: ignore[no-untyped-call]  # torch's own
+    solver.step(closure)  # type: ignore[no-untyped-call]  # torch has no annotation here

@@ -1,4 +1,4 @@
-"""Features as a file for other tools: .npz for NumPy, .parquet for tables."""
+"""Write features to a file for other tools: .npz for NumPy, .parquet for tables."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -14,10 +14,12 @@ from vitkit.features.extract import Features
 
 
 @dataclass(frozen=True)
-class Table:
+class FeatureTable:
+    """One row per image: its features, label, name and split."""
+
     features: np.ndarray  # (N, D) float32
     labels: np.ndarray  # (N,) int64, into class_names
-    names: Sequence[str]  # what the data set calls the images
+    names: Sequence[str]  # path of the image, or its position in the source
     split: Sequence[str]
     class_names: Sequence[str]
 
@@ -25,31 +27,30 @@ class Table:
         return len(self.labels)
 
     @classmethod
-    def of(cls, found: Features, data: Dataset, split: str) -> "Table":
+    def from_features(cls, features: Features, data: Dataset, split: str) -> "FeatureTable":
         images = data.splits[split].images
-        names = [images.name(int(i)) for i in found.kept]
-        labels = data.splits[split].labels[found.kept]
-        return cls(found.values, labels, names, [split] * len(found), data.class_names)
+        names = [images.name(int(i)) for i in features.indices]
+        labels = data.splits[split].labels[features.indices]
+        return cls(features.values, labels, names, [split] * len(features), data.class_names)
 
     @classmethod
-    def join(cls, parts: "Sequence[Table]") -> "Table":
+    def concatenate(cls, parts: "Sequence[FeatureTable]") -> "FeatureTable":
         features, labels = (np.concatenate(rows) for rows in zip(*((p.features, p.labels) for p in parts), strict=True))
         names, split = ([n for p in parts for n in p.names], [s for p in parts for s in p.split])
         return cls(features, labels, names, split, parts[0].class_names)
 
 
-def writer(path: str) -> Callable[[Table], None]:
-    """What writes a table to this path, by its ending."""
-    ending = Path(path).suffix
-    if ending not in _FORMATS:
+def table_writer(path: str) -> Callable[[FeatureTable], None]:
+    """Return the function that writes a table to `path`, chosen by its suffix. An unusable path is an error now."""
+    suffix = Path(path).suffix
+    if suffix not in _FORMATS:
         raise UsageError(f"--out {path}: expected a name that ends in {' or '.join(_FORMATS)}")
-    to_bytes = _FORMATS[ending]
-    if ending == ".parquet":
-        _pyarrow()
-    return lambda table: write_atomic(Path(path), to_bytes(table))
+    if suffix == ".parquet":
+        _require_pyarrow()
+    return lambda table: write_atomic(Path(path), _FORMATS[suffix](table))
 
 
-def _npz(table: Table) -> bytes:
+def _npz(table: FeatureTable) -> bytes:
     buffer = io.BytesIO()
     np.savez(
         buffer,
@@ -62,8 +63,7 @@ def _npz(table: Table) -> bytes:
     return buffer.getvalue()
 
 
-def _parquet(table: Table) -> bytes:
-    _pyarrow()
+def _parquet(table: FeatureTable) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -78,11 +78,11 @@ def _parquet(table: Table) -> bytes:
     return buffer.getvalue()
 
 
-def _pyarrow() -> None:
+def _require_pyarrow() -> None:
     try:
-        import pyarrow.parquet  # noqa: F401  # asked for early, used late
+        import pyarrow.parquet  # noqa: F401  # fail before the work, not after it
     except ImportError as error:
         raise MissingExtraError("writing parquet", "pyarrow", "data") from error
 
 
-_FORMATS: dict[str, Callable[[Table], bytes]] = {".npz": _npz, ".parquet": _parquet}
+_FORMATS: dict[str, Callable[[FeatureTable], bytes]] = {".npz": _npz, ".parquet": _parquet}

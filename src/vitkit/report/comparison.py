@@ -8,7 +8,7 @@ from typing import Any
 
 from vitkit.errors import DataError
 from vitkit.evaluation import compare
-from vitkit.evaluation.compare import mean_interval
+from vitkit.evaluation.comparison import mean_interval
 from vitkit.report.charts import STYLES
 from vitkit.report.curves import overlaid
 from vitkit.report.html import (
@@ -140,7 +140,7 @@ def _tests(runs: Sequence[Run]) -> str:
         except DataError as error:
             notes.append(text(f"{letter(i)} and {letter(j)} were not judged on the same images: {error}"))
             continue
-        notes.append(text(found.in_words(letter(i), letter(j))))
+        notes.append(text(found.summary(letter(i), letter(j))))
         low, high = (100 * v for v in found.interval)
         rows.append([
             f"{letter(i)} → {letter(j)}", found.n, Cell(f"{100 * found.difference:+.2f}", found.difference),

@@ -13,7 +13,7 @@ from vitkit.data.loader import Batch
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError, UsageError
 from vitkit.features.cache import cached_features
-from vitkit.features.extract import classify
+from vitkit.features.extract import classify_features
 from vitkit.model import ViT
 from vitkit.training.loss import teacher_answers
 from vitkit.training.recipe import Distill, Recipe
@@ -90,4 +90,4 @@ def _logits(model: ViT, train: Split, own: Preprocess) -> Tensor:
     if len(features) != len(train):
         raise ConfigError(f"the teacher cannot read {len(train) - len(features)} of the training images")
     values = torch.from_numpy(features.values).to(next(model.parameters()).device)
-    return classify(model, values).float().cpu()
+    return classify_features(model, values).float().cpu()

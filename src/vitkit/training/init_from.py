@@ -9,9 +9,9 @@ from torch import Tensor
 from vitkit.data.dataset import Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError
-from vitkit.features import cached_features, fit_probe
-from vitkit.features.extract import set_classifier
-from vitkit.model import ViT, ViTConfig, create_model
+from vitkit.features import cached_features, fit_linear_probe
+from vitkit.features.extract import set_head, widen_pooling
+from vitkit.model import ViT, create_model
 from vitkit.training.log import Log
 from vitkit.training.recipe import Recipe
 from vitkit.weights.load import load_model
@@ -32,8 +32,8 @@ def adapt(
 ) -> ViT:
     """With a classifier for these classes: its own where it is for the same ones, else zeros.
 
-    With `widen`, a new classifier looks at more (see `wider`). Another image size needs nothing: the position table is
-    resampled in every forward.
+    With `widen`, a new classifier gets more features (`widen_pooling`). Another image size needs no change: the
+    position table is resampled in every forward.
     """
     if fixed := [name for name in changes if name not in FREE]:
         raise ConfigError(
@@ -44,7 +44,7 @@ def adapt(
         raise ConfigError(f"preprocess.size={size}: must be a multiple of the weights' patch {start.config.patch_size}")
     known = tuple(start.info.class_names)
     config = start.config.replace(
-        **{**(wider(start.config) if widen and known != tuple(class_names) else {}), **changes}
+        **{**(widen_pooling(start.config) if widen and known != tuple(class_names) else {}), **changes}
     )
     if known != tuple(class_names) or config.pooling != start.config.pooling:
         start.reset_classifier(0)
@@ -54,15 +54,6 @@ def adapt(
     if not model.config.num_classes:
         model.reset_classifier(len(class_names))
     return model
-
-
-def wider(config: ViTConfig) -> dict[str, Any]:
-    """The mean of the patch tokens beside the class token, where weights were trained for the class token alone.
-
-    What the pre-training classes did not need is gone from that token, and still there in the patches.
-    """
-    alone = config.pooling == "cls" and config.final_norm == "tokens" and not config.distillation
-    return {"pooling": "cls_mean"} if alone else {}
 
 
 def needs_head(recipe: Recipe, model: ViT) -> bool:
@@ -75,10 +66,11 @@ def fit_head(model: ViT, train: Split, preprocess: Preprocess, seed: int, weight
     features = cached_features(model, train, preprocess)
     read = time.monotonic()
     classes = model.config.num_classes
-    probe = fit_probe(features.values, train.labels[features.kept], classes, seed=seed, class_weights=weights)
-    set_classifier(model, probe.weight, probe.bias)
+    probe = fit_linear_probe(features.values, train.labels[features.indices], classes, seed=seed, class_weights=weights)
+    set_head(model, probe.weight, probe.bias)
     log.say(
-        f"features of {len(features):,} images in {read - began:.1f} s; classifier fitted in "
-        f"{time.monotonic() - read:.1f} s: λ {probe.strength:.1e}, {probe.accuracy:.2%} of training images left out"
+        f"features of {len(features):,} images in {read - began:.1f} s; linear classifier fitted in "
+        f"{time.monotonic() - read:.1f} s: {probe.cv_accuracy:.2%} cross-validated training accuracy "
+        f"(λ = {probe.regularization:.1e})"
     )
-    log.record(0, epoch=0.0, probe_strength=probe.strength, probe_left_out_top1=probe.accuracy)
+    log.record(0, epoch=0.0, probe_strength=probe.regularization, probe_left_out_top1=probe.cv_accuracy)

@@ -18,7 +18,7 @@ from vitkit.atomic import write_json
 from vitkit.data.progress import progress_bar
 from vitkit.errors import UsageError
 from vitkit.evaluation import evaluate_predictions
-from vitkit.features.knn_eval import nearest
+from vitkit.features.knn_eval import evaluate_knn
 from vitkit.training import Recipe, get_recipe, train
 from vitkit.training.task import open_dataset, suggest_preprocess
 from vitkit.weights.load import load_model
@@ -111,8 +111,8 @@ def _nearest(recipe: Recipe, quiet: bool) -> Rung:
     preprocess = suggest_preprocess(data.splits["train"], recipe, model)
     with progress_bar("features for the nearest neighbours", quiet) as progress:
         given: dict[str, Any] = dict(progress=progress, corrupt_limit=recipe.corrupt_limit)
-        found = nearest(model, data, "val", preprocess, **given)
-        test = nearest(model, data, "test", preprocess, k=found.k, **given) if "test" in data.splits else None
+        found = evaluate_knn(model, data, "val", preprocess, **given)
+        test = evaluate_knn(model, data, "test", preprocess, k=found.k, **given) if "test" in data.splits else None
     note = f"k = {found.k}, chosen by leaving one training image out"
     measured = [evaluate_predictions(each.predictions) for each in (found, test) if each]
     val, *rest = [_part(e.to_dict()) for e in measured]

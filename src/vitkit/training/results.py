@@ -11,8 +11,7 @@ import torch
 from vitkit.atomic import sha256, write_json
 from vitkit.data.dataset import Split
 from vitkit.data.loader import View
-from vitkit.evaluation import Predictions, evaluate_predictions, predict_logits
-from vitkit.evaluation.predict import predict as predict_split
+from vitkit.evaluation import Predictions, evaluate_predictions, predict_logits, predict_split
 from vitkit.evaluation.predictions import save_predictions
 from vitkit.model import ViT, create_model
 from vitkit.runtime.data_parallel import InParts

@@ -30,7 +30,7 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "interval": list(self.interval)}
 
-    def in_words(self, a: str = "A", b: str = "B") -> str:
+    def summary(self, a: str = "A", b: str = "B") -> str:
         """One paragraph for a person; differences are in percentage points."""
         difference, low, high = (100 * value for value in (self.difference, *self.interval))
         better = "as good as" if self.difference == 0 else ("better than" if self.difference > 0 else "worse than")

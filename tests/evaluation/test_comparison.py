@@ -6,7 +6,7 @@ from scipy import stats
 
 from vitkit.errors import DataError, InputError
 from vitkit.evaluation import Predictions, compare, evaluate_predictions, mean_interval
-from vitkit.evaluation.compare import bootstrap_difference, mcnemar, student_t
+from vitkit.evaluation.comparison import bootstrap_difference, mcnemar, student_t
 
 CLASSES = ["a", "b"]
 
