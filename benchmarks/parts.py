@@ -14,7 +14,7 @@ from heading import heading
 from torch import Tensor, nn
 
 from vitkit.model import create_model
-from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.runtime.timing import Run, medians, time_calls
 from vitkit.training.data_parallel import DataParallelBackward
 
@@ -45,7 +45,7 @@ def table(what: str, settings: list[tuple[str, int]], runs: Callable[[str, int],
 
 def answering(name: str, batch: int) -> dict[str, Run]:
     model = create_model(name).eval()
-    images, parted = torch.randn(batch, 3, *model.config.image_size), InParts(model)
+    images, parted = torch.randn(batch, 3, *model.config.image_size), ThreadedInference(model)
     return {
         "whole": torch.inference_mode()(lambda: model(images)),
         "in parts": torch.inference_mode()(lambda: parted(images)),

@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -7,67 +8,138 @@ from torch.testing import assert_close
 
 from tests.inference.conftest import small_model
 from vitkit.errors import InputError
-from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime import data_parallel
+from vitkit.runtime.data_parallel import ThreadedInference, available_cores, thread_pool, torch_threads
+
+CORES = 4
 
 
 @pytest.fixture(autouse=True)
-def cores() -> object:
-    """Four, whatever the machine has."""
+def cores() -> Iterator[None]:
+    """Use four threads on any machine."""
     before = torch.get_num_threads()
-    torch.set_num_threads(4)
+    torch.set_num_threads(CORES)
     yield
     torch.set_num_threads(before)
 
 
-class Noting(nn.Module):
-    """Notes who asks: thread, threads it may use, images."""
+class Recorder(nn.Module):
+    """Records the calling thread, its number of torch threads and the batch size of each call."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.asked = model, []
+        self.model, self.calls = model, []
 
     def forward(self, images: Tensor) -> Tensor:
-        self.asked.append((threading.current_thread().name, torch.get_num_threads(), len(images)))
+        self.calls.append((threading.current_thread().name, torch.get_num_threads(), len(images)))
         return self.model(images)
+
+
+def in_new_thread(function: Callable[[], object]) -> object:
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join()
+    return results[0]
 
 
 @pytest.mark.parametrize(
     ("images", "expected"),
     [(3, [(4, 3)]), (15, [(4, 15)]), (16, [(1, 4)] * 4), (18, [(1, 4), (1, 4), (1, 5), (1, 5)]), (32, [(1, 8)] * 4)],
 )
-def test_a_batch_is_shared_out_over_the_cores(images: int, expected: list[tuple[int, int]]) -> None:
-    model, batch = Noting(small_model()), torch.randn(images, 3, 16, 16)
+def test_a_large_enough_batch_is_split_across_cores(images: int, expected: list[tuple[int, int]]) -> None:
+    model, batch = Recorder(small_model()), torch.randn(images, 3, 16, 16)
     with torch.inference_mode():
-        found = InParts(model)(batch)
-        assert sorted((threads, count) for _, threads, count in model.asked) == sorted(expected)
+        found = ThreadedInference(model)(batch)
+        assert sorted((threads, count) for _, threads, count in model.calls) == sorted(expected)
         assert_close(found, model.model(batch), rtol=0, atol=1e-5)
-    assert torch.get_num_threads() == 4
+    assert torch.get_num_threads() == CORES
 
 
-def test_threads_that_come_later_have_all_the_cores() -> None:
+def test_later_threads_still_use_all_cores() -> None:
     with torch.inference_mode():
-        InParts(small_model())(torch.randn(16, 3, 16, 16))
-    seen: list[int] = []
-    later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
-    later.start()
-    later.join()
-    assert seen == [4]
+        ThreadedInference(small_model())(torch.randn(16, 3, 16, 16))
+    assert in_new_thread(torch.get_num_threads) == CORES
 
 
-def test_gradients_go_through_the_model_itself() -> None:
-    model, batch = Noting(small_model()), torch.randn(16, 3, 16, 16, requires_grad=True)
-    InParts(model)(batch).sum().backward()
+def test_gradients_use_the_model_directly() -> None:
+    model, batch = Recorder(small_model()), torch.randn(16, 3, 16, 16, requires_grad=True)
+    ThreadedInference(model)(batch).sum().backward()
     assert batch.grad is not None
-    assert [(name, count) for name, _, count in model.asked] == [(threading.current_thread().name, 16)]
+    assert [(name, count) for name, _, count in model.calls] == [(threading.current_thread().name, 16)]
 
 
-def test_autocast_goes_through_the_model_itself() -> None:
-    model = Noting(small_model())
+def test_autocast_uses_the_model_directly() -> None:
+    model = Recorder(small_model())
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        assert InParts(model)(torch.randn(16, 3, 16, 16)).dtype == torch.bfloat16
-    assert [count for _, _, count in model.asked] == [16]
+        assert ThreadedInference(model)(torch.randn(16, 3, 16, 16)).dtype == torch.bfloat16
+    assert [count for _, _, count in model.calls] == [16]
 
 
-def test_an_error_in_a_part_is_the_error_of_the_whole() -> None:
+def test_an_error_in_one_part_is_raised() -> None:
     with torch.inference_mode(), pytest.raises(InputError, match="multiple of the patch"):
-        InParts(small_model())(torch.randn(16, 3, 15, 16))
+        ThreadedInference(small_model())(torch.randn(16, 3, 15, 16))
+
+
+def test_threads_that_create_pools_at_once_share_them_and_change_no_thread_count() -> None:
+    data_parallel._create_pool.cache_clear()
+    start, pools, counts = threading.Barrier(8), [], []
+
+    def create(cores: int) -> None:
+        start.wait()
+        pools.append((cores, thread_pool(cores)))
+        counts.append(available_cores())
+
+    threads = [threading.Thread(target=create, args=(2 + i % 2,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(pool) for _, pool in pools}) == 2
+    assert counts == [CORES] * 8
+    assert torch.get_num_threads() == CORES
+    assert in_new_thread(torch.get_num_threads) == CORES
+    for _, pool in pools:
+        assert pool.submit(torch.get_num_threads).result() == 1
+
+
+def test_the_thread_count_is_restored_after_nested_contexts_and_errors() -> None:
+    def fail() -> None:
+        with torch_threads(2):
+            with torch_threads(1):
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == 2
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert torch.get_num_threads() == CORES
+    assert in_new_thread(torch.get_num_threads) == CORES
+
+
+@pytest.mark.parametrize("first_out", ["main", "other"])
+def test_overlapping_contexts_of_two_threads_restore_the_thread_count(first_out: str) -> None:
+    """The other thread starts inside the context of the main thread, and so begins with its count."""
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+    after: list[int] = []
+
+    def other() -> None:
+        with torch_threads(3):
+            entered.set()
+            leave.wait(timeout=60)
+        after.append(torch.get_num_threads())
+        left.set()
+
+    thread = threading.Thread(target=other)
+    with torch_threads(1):
+        thread.start()
+        entered.wait(timeout=60)
+        if first_out == "other":
+            leave.set()
+            left.wait(timeout=60)
+            assert after == [1], "the count of the context that is still open"
+    assert torch.get_num_threads() == CORES
+    leave.set()
+    thread.join()
+    assert torch.get_num_threads() == CORES
+    assert in_new_thread(torch.get_num_threads) == CORES

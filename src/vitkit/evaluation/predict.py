@@ -16,7 +16,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import CorruptImageError, DataError, InputError
 from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
 from vitkit.evaluation.metrics import Interval, Predictions, top_k, top_k_interval
-from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.data_parallel import ThreadedInference
 
 Size = int | tuple[int, int]  # (height, width)
 
@@ -63,7 +63,7 @@ def predict_split(
     """The model's logits for every image of a split, in its order, decoded as they are needed. Images that cannot be
     decoded are left out and named in `skipped`; a larger share of them than `corrupt_limit` is an error."""
     reading = Reading(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
-    logits, labels = predict_logits(InParts(model), reading.batches(_device(model)))
+    logits, labels = predict_logits(ThreadedInference(model), reading.batches(_device(model)))
     names = [split.images.name(i) for i in reading.kept]
     skipped = [f"{name}: {reason}" for name, reason in reading.corrupt.found.items()]
     return Predictions(logits, labels, class_names, names, skipped)
@@ -161,7 +161,7 @@ class Reading:
 
 def _at_size(model: nn.Module, size: Size, read: Callable[[Size], Reading]) -> ResolutionResult:
     device = _device(model)
-    model = InParts(model)
+    model = ThreadedInference(model)
     predict_logits(model, islice(read(size).batches(device), 1))
     start = time.perf_counter()
     logits, labels = predict_logits(model, read(size).batches(device))

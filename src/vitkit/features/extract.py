@@ -17,7 +17,7 @@ from vitkit.errors import DataError, WeightsError
 from vitkit.evaluation import predict_logits
 from vitkit.evaluation.predict import Reading
 from vitkit.model import ViT, ViTConfig, create_model
-from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.weights.load import load_model
 
 HEAD_PREFIXES = ("head.", "head_dist.", "pre_logits.")  # parameters that features do not depend on
@@ -120,6 +120,8 @@ def extract_features(
     vit = model if isinstance(model, ViT) else load_model(model)
     preprocess = preprocess or require_preprocess(vit, "the model" if vit is model else model)
     reading = Reading(split, preprocess, batch_size, progress, corrupt_limit)
-    values, _ = predict_logits(InParts(FeatureExtractor(vit)), reading.batches(vit.patch_embed.proj.weight.device))
+    values, _ = predict_logits(
+        ThreadedInference(FeatureExtractor(vit)), reading.batches(vit.patch_embed.proj.weight.device)
+    )
     skipped = tuple(f"{name}: {reason}" for name, reason in reading.corrupt.found.items())
     return Features(values, np.array(reading.kept, dtype=np.int64), skipped)

@@ -30,7 +30,7 @@ from vitkit.export.metadata import ExportInfo
 from vitkit.export.runtimes import Runtime, load_exported
 from vitkit.model import ViT
 from vitkit.runtime.cache import cache_folder, prune
-from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.runtime.device import bf16_inference_pays
 from vitkit.version import __version__
 from vitkit.weights.state_dict import hash_weights
@@ -59,7 +59,7 @@ class Exported:
 class Eager:
     def __init__(self, model: ViT, preprocess: Preprocess) -> None:
         self.model, self.preprocess, self.name = model, preprocess, "eager"
-        self.run: Callable[[Tensor], Tensor] = InParts(model)
+        self.run: Callable[[Tensor], Tensor] = ThreadedInference(model)
 
     @torch.inference_mode()
     def __call__(self, pixels: np.ndarray) -> np.ndarray:

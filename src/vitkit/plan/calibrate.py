@@ -15,7 +15,7 @@ from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
 from vitkit.plan.memory import MALLOC
 from vitkit.plan.step_time import Rates, flops, traffic
-from vitkit.runtime.data_parallel import IMAGES_PER_CORE, pool
+from vitkit.runtime.data_parallel import IMAGES_PER_CORE, thread_pool
 from vitkit.runtime.timing import medians, time_calls
 from vitkit.training import optim as optimizer
 from vitkit.training import recipe
@@ -110,4 +110,4 @@ def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_
 
 def _product(a: Tensor, b: Tensor, parts: int) -> object:
     """As in a step: by all cores together, or by each for itself."""
-    return a @ b if parts == 1 else list(pool(parts).map(lambda rows: rows @ b, a.tensor_split(parts)))
+    return a @ b if parts == 1 else list(thread_pool(parts).map(lambda rows: rows @ b, a.tensor_split(parts)))

@@ -7,16 +7,15 @@ they need not synchronise at every matrix product.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import wait
-from contextlib import contextmanager
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from vitkit.model import ViTConfig
-from vitkit.runtime.data_parallel import IMAGES_PER_CORE, pool
+from vitkit.runtime.data_parallel import IMAGES_PER_CORE, available_cores, thread_pool, torch_threads
 
 MAX_GRADIENT_VALUES = 2**26  # over all cores (256 MiB): larger models gain little
 
@@ -29,19 +28,8 @@ def data_parallel_cores(config: ViTConfig, parameters: int, device: str = "cpu",
     Large models use 1, and so do models with dropout: threads would draw from one generator in an undefined order.
     """
     is_random = config.dropout or config.attention_dropout or config.drop_path
-    cores = 1 if is_random or device != "cpu" or processes > 1 else torch.get_num_threads()
+    cores = 1 if is_random or device != "cpu" or processes > 1 else available_cores()
     return cores if cores * parameters <= MAX_GRADIENT_VALUES else 1
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Set the number of torch's threads within the context."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class DataParallelBackward:
@@ -61,7 +49,7 @@ class DataParallelBackward:
         parts = _split_rows(rows, len(modules))
         shares = [(part.stop - part.start) / count for part in parts]
         jobs = [
-            pool(len(modules)).submit(_backward, loss_fn, module, part, weight * share)
+            thread_pool(len(modules)).submit(_backward, loss_fn, module, part, weight * share)
             for module, part, share in zip(modules, parts, shares, strict=True)
         ]
         losses, correct = [], []

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from vitkit.runtime.data_parallel import pool
+from vitkit.runtime.data_parallel import thread_pool
 from vitkit.training.fsdp import assemble, cut, part
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at zero: five rounds bring all singular values to about 0.7 … 1.2
@@ -46,7 +46,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
         work = [(group, *each) for group in self.param_groups for each in _by_shape(group["params"]).items()]
         work.sort(key=lambda each: -each[1].numel() * len(each[2]))  # the longest first, so that none ends late
-        list((pool(self.cores).map if self.cores > 1 else map)(lambda each: self._update_group(*each), work))
+        list((thread_pool(self.cores).map if self.cores > 1 else map)(lambda each: self._update_group(*each), work))
 
     def _update_group(self, group: dict[str, Any], shape: torch.Size, parameters: list[Tensor]) -> None:
         self._update(parameters, group["lr"], group["weight_decay"], max(shape[0], shape[1:].numel()))

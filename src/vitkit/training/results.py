@@ -14,7 +14,7 @@ from vitkit.data.loader import View
 from vitkit.evaluation import Predictions, evaluate_predictions, predict_logits, predict_split
 from vitkit.evaluation.predictions import save_predictions
 from vitkit.model import ViT, create_model
-from vitkit.runtime.data_parallel import InParts
+from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.training import checkpoint
 from vitkit.training.fsdp import is_sharded
 from vitkit.training.state import State
@@ -52,7 +52,7 @@ def predict(parts: Parts, model: ViT, images: View, split: Split, bf16: bool) ->
     mine = [min(n, total - 1) for n in range(world.rank, rounds * world.size, world.size)]
     labels = torch.split(torch.from_numpy(split.labels), BATCH)
     pixels = (preprocess.normalize(batch.to(world.device)) for batch in images.batches(BATCH, mine))
-    answering = model if is_sharded(model) else InParts(model)
+    answering = model if is_sharded(model) else ThreadedInference(model)
     with torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=bf16):
         logits, _ = predict_logits(answering, zip(pixels, (labels[n] for n in mine), strict=True))
     parted = np.split(logits, np.cumsum([len(labels[n]) for n in mine])[:-1])

@@ -23,11 +23,12 @@ from vitkit.data.rng import uniform
 from vitkit.data.sampler import largest_share
 from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluation import Predictions, evaluate_predictions
+from vitkit.runtime.data_parallel import torch_threads
 from vitkit.training import checkpoint, schedule
 from vitkit.training import fsdp as sharding
 from vitkit.training import optim as optimizer
 from vitkit.training.autotune import Choice, tune
-from vitkit.training.data_parallel import DataParallelBackward, torch_threads
+from vitkit.training.data_parallel import DataParallelBackward
 from vitkit.training.distillation import load_teacher
 from vitkit.training.distributed import join
 from vitkit.training.init_from import start_from
