@@ -26,7 +26,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.serve.client import Server, picture, running, save
+from tests.serve.client import Server, noise_png, running, save_model_dir
 
 from .mutations import images, mutated, raw_request, wild_query
 
@@ -122,7 +122,7 @@ def memory(server: Server) -> int:
 def campaign(count: int, folder: Path, seed: int = 0, attackers: int = 1, say: bool = True) -> Outcome:
     outcome = Outcome()
     with running(str(folder), "--samples", str(_sample(folder))) as server:
-        good = picture(200, 300, seed=1)
+        good = noise_png(200, 300, seed=1)
         expected = server.post("/v1/predict", good).content
 
         def watch(times: list[float]) -> None:
@@ -152,7 +152,8 @@ def campaign(count: int, folder: Path, seed: int = 0, attackers: int = 1, say: b
         outcome.memory_after = memory(server)
         outcome.memory_most = max(outcome.memory_most, outcome.memory_after)
         metrics = server.get("/metrics").content.decode()
-        outcome.replaced = int(re.findall(r"^vitkit_decoders_replaced_total (\d+)$", metrics, flags=re.MULTILINE)[0])
+        (replaced,) = re.findall(r"^vitkit_decoders_replaced_total (\S+)$", metrics, flags=re.MULTILINE)
+        outcome.replaced = int(float(replaced))
         outcome.alive = server.get("/readyz").status == 200 and server.process.poll() is None
     return outcome
 
@@ -168,7 +169,7 @@ def _same(found: bytes, expected: bytes) -> bool:
 def _sample(folder: Path) -> Path:
     place = folder.parent / "samples"
     place.mkdir(exist_ok=True)
-    (place / "one.png").write_bytes(picture())
+    (place / "one.png").write_bytes(noise_png())
     return place
 
 
@@ -193,7 +194,7 @@ def main() -> int:
         print(json.dumps(attack(host, int(port), asked.count, asked.seed)))
         return 0
     with tempfile.TemporaryDirectory() as place:
-        folder = asked.model or save(Path(place) / "small", seed=0)
+        folder = asked.model or save_model_dir(Path(place) / "small", seed=0)
         outcome = campaign(asked.count, folder, asked.seed, asked.attackers)
     command = f"python -m tests.faults.serve_fuzz --count {asked.count} --attackers {asked.attackers}"
     print(f"{datetime.date.today()} · {platform.machine()}, {os.cpu_count()} cores · {command}\n")

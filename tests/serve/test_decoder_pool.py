@@ -1,4 +1,4 @@
-"""Decoders that crash, hang or want too much: killed, replaced, and the image refused."""
+"""Decoders that crash, hang or exceed their memory are replaced, and their image gets an error."""
 
 import os
 import signal
@@ -10,98 +10,98 @@ import psutil
 import pytest
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.serve.decoder_pool import Decoders
-from vitkit.serve.errors import Refusal
+from vitkit.serve.decoder_pool import DecoderPool
+from vitkit.serve.errors import APIError
 from vitkit.serve.limits import MIB, Limits
 
-from .client import encoded, picture, until
+from .client import encoded, noise_png, wait_until
 
 PREPROCESS = Preprocess(size=(32, 32))
 
 
-class Watched:
+class PoolUnderTest:
     def __init__(self) -> None:
         self.replaced = 0
-        limits = Limits(decoders=1, decode_seconds=3.0, decode_memory=96 * MIB, pixels=40_000_000)
-        self.decoders = Decoders([PREPROCESS], limits, self.count)
+        limits = Limits(decoders=1, decode_seconds=3.0, decode_memory=96 * MIB, image_pixels=40_000_000)
+        self.pool = DecoderPool([PREPROCESS], limits, self.count)
 
     def count(self) -> None:
         self.replaced += 1
 
     def decode(self, content: bytes) -> np.ndarray:
-        return self.decoders.submit(0, content).result(60).pixels
+        return self.pool.submit(0, content).result(60).pixels
 
     def child(self) -> psutil.Process:
-        (child,) = psutil.Process(self.decoders.nursery.process.pid).children()
+        (child,) = psutil.Process(self.pool.fork_server.process.pid).children()
         return child
 
 
 @pytest.fixture(scope="module")
-def watched() -> Iterator[Watched]:
-    found = Watched()
+def watched() -> Iterator[PoolUnderTest]:
+    found = PoolUnderTest()
     yield found
-    found.decoders.close()
+    found.pool.close()
 
 
-def works(watched: Watched) -> None:
-    content = picture(seed=5)
+def assert_works(watched: PoolUnderTest) -> None:
+    content = noise_png(seed=5)
     assert np.array_equal(watched.decode(content), PREPROCESS.array(content))
 
 
-def test_pixels_are_those_of_preprocessing_and_the_originals_size_comes_along(watched: Watched) -> None:
-    works(watched)
-    assert watched.decoders.submit(0, picture(20, 30)).result(60).original == (20, 30)
+def test_pixels_equal_those_of_preprocessing_and_the_original_size_is_returned(watched: PoolUnderTest) -> None:
+    assert_works(watched)
+    assert watched.pool.submit(0, noise_png(20, 30)).result(60).original_size == (20, 30)
 
 
-def test_a_decoder_that_crashes_is_replaced(watched: Watched) -> None:
+def test_a_decoder_that_crashes_is_replaced(watched: PoolUnderTest) -> None:
     before, child = watched.replaced, watched.child()
-    child.suspend()  # so that it is killed in the middle of its work
-    job = watched.decoders.submit(0, picture())
+    child.suspend()  # so that the signal arrives during its work
+    job = watched.pool.submit(0, noise_png())
     child.send_signal(signal.SIGSEGV)
     child.resume()
-    with pytest.raises(Refusal, match="broke its decoder") as refused:
+    with pytest.raises(APIError, match="crashed its decoder") as raised:
         job.result(60)
-    assert refused.value.status == 422
-    works(watched)
+    assert raised.value.status == 422
+    assert_works(watched)
     assert watched.replaced == before + 1
     assert watched.child().pid != child.pid
 
 
-def test_a_decoder_that_hangs_is_killed_and_replaced(watched: Watched) -> None:
+def test_a_decoder_that_hangs_is_killed_and_replaced(watched: PoolUnderTest) -> None:
     child = watched.child()
     child.suspend()
-    with pytest.raises(Refusal, match="more than 3 s") as refused:
-        watched.decode(picture())
-    assert (refused.value.status, refused.value.code) == (422, "decoding_limit")
-    works(watched)
-    until(lambda: not child.is_running())
+    with pytest.raises(APIError, match="more than 3 s") as raised:
+        watched.decode(noise_png())
+    assert (raised.value.status, raised.value.code) == (422, "decoding_limit")
+    assert_works(watched)
+    wait_until(lambda: not child.is_running())
 
 
-def test_an_image_that_wants_more_memory_than_it_is_given_is_refused(watched: Watched) -> None:
-    """36 million pixels are within the limit, and 108 MB of them are not."""
-    with pytest.raises(Refusal, match="memory") as refused:
+def test_an_image_that_exceeds_the_memory_limit_is_an_error(watched: PoolUnderTest) -> None:
+    """36 million pixels are within the pixel limit, but their 108 MB are not within the memory limit."""
+    with pytest.raises(APIError, match="memory") as raised:
         watched.decode(encoded(np.zeros((6000, 6000, 3), np.uint8)))
-    assert refused.value.code == "decoding_limit"
-    works(watched)
+    assert raised.value.code == "decoding_limit"
+    assert_works(watched)
 
 
-def test_a_nursery_that_dies_is_started_again(watched: Watched) -> None:
-    old, child = watched.decoders.nursery.process, watched.child()
+def test_a_fork_server_that_dies_is_restarted(watched: PoolUnderTest) -> None:
+    old, child = watched.pool.fork_server.process, watched.child()
     old.kill()
     old.wait()
     child.kill()
-    with pytest.raises(Refusal):
-        watched.decode(picture())
-    works(watched)
-    assert watched.decoders.nursery.process.pid != old.pid
+    with pytest.raises(APIError):
+        watched.decode(noise_png())
+    assert_works(watched)
+    assert watched.pool.fork_server.process.pid != old.pid
 
 
-def test_nothing_is_left_behind() -> None:
-    watched = Watched()
-    works(watched)
-    processes = [psutil.Process(watched.decoders.nursery.process.pid), watched.child()]
-    watched.child().suspend()  # even a decoder that no longer listens
-    watched.decoders.close()
-    until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes))
-    assert isinstance(watched.decoders.nursery.process, subprocess.Popen)
+def test_closing_ends_all_processes() -> None:
+    watched = PoolUnderTest()
+    assert_works(watched)
+    processes = [psutil.Process(watched.pool.fork_server.process.pid), watched.child()]
+    watched.child().suspend()  # a decoder that no longer responds
+    watched.pool.close()
+    wait_until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes))
+    assert isinstance(watched.pool.fork_server.process, subprocess.Popen)
     assert not os.path.exists(f"/proc/{processes[1].pid}")

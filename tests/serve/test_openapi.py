@@ -1,4 +1,4 @@
-"""The description is kept: whatever it allows is answered as it says. A light property test by the document itself."""
+"""Responses match the OpenAPI document. Requests are generated from the document itself."""
 
 import re
 from typing import Any
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .client import Answer, Server, picture
+from .client import Response, Server, noise_png
 
-BODIES = st.one_of(st.just(picture()), st.binary(max_size=50), st.just(picture()[:60]))
+BODIES = st.one_of(st.just(noise_png()), st.binary(max_size=50), st.just(noise_png()[:60]))
 WEIRD = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=8)
 
 
 def conforms(value: Any, schema: dict[str, Any], document: dict[str, Any]) -> bool:
-    """The part of JSON Schema that the document uses."""
+    """Validate the part of JSON Schema that the document uses."""
     if "$ref" in schema:
         return conforms(value, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], document)
     kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
@@ -31,7 +31,7 @@ def conforms(value: Any, schema: dict[str, Any], document: dict[str, Any]) -> bo
 
 
 def values(schema: dict[str, Any]) -> st.SearchStrategy[str]:
-    """Mostly what the schema allows, at times anything."""
+    """Mostly valid values, sometimes arbitrary text."""
     if "enum" in schema:
         allowed: st.SearchStrategy[str] = st.sampled_from(schema["enum"])
     elif schema["type"] == "integer":
@@ -43,14 +43,14 @@ def values(schema: dict[str, Any]) -> st.SearchStrategy[str]:
     return st.one_of(allowed, allowed, allowed, WEIRD)
 
 
-def check(answer: Answer, operation: dict[str, Any], document: dict[str, Any]) -> None:
-    assert str(answer.status) in operation["responses"], answer.content
-    assert answer.status < 500, answer.content
-    kind = answer.headers["content-type"].split(";")[0]
-    contents = operation["responses"][str(answer.status)]["content"]
+def check(response: Response, operation: dict[str, Any], document: dict[str, Any]) -> None:
+    assert str(response.status) in operation["responses"], response.content
+    assert response.status < 500, response.content
+    kind = response.headers["content-type"].split(";")[0]
+    contents = operation["responses"][str(response.status)]["content"]
     assert kind in contents or (kind.startswith("image/") and "image/*" in contents)
     if kind == "application/json":
-        assert conforms(answer.json(), contents[kind]["schema"], document), answer.content
+        assert conforms(response.json(), contents[kind]["schema"], document), response.content
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +58,19 @@ def document(server: Server) -> dict[str, Any]:
     return server.get("/openapi.json").json()
 
 
-def test_every_get_answers_as_described(server: Server, document: dict[str, Any]) -> None:
+def test_every_get_responds_as_described(server: Server, document: dict[str, Any]) -> None:
     for path, methods in document["paths"].items():
         if "get" in methods:
             names = ("pets", "0", "nobody", "%00", "-1") if "{" in path else ("",)
-            answers = [server.get(re.sub(r"\{\w+\}", name, path)) for name in names]
-            for answer in answers:
-                check(answer, methods["get"], document)
-            assert [answer.status for answer in answers].count(200) == 1, path
+            responses = [server.get(re.sub(r"\{\w+\}", name, path)) for name in names]
+            for response in responses:
+                check(response, methods["get"], document)
+            assert [response.status for response in responses].count(200) == 1, path
 
 
 @pytest.mark.parametrize("path", ["/v1/predict", "/v1/attention", "/v1/explain"])
 @given(data=st.data())
-def test_every_post_answers_as_described(
+def test_every_post_responds_as_described(
     server: Server, document: dict[str, Any], path: str, data: st.DataObject
 ) -> None:
     from urllib.parse import urlencode
@@ -88,8 +88,8 @@ def test_every_post_answers_as_described(
 def test_the_document_names_every_route(document: dict[str, Any]) -> None:
     from vitkit.serve.app import create_app
     from vitkit.serve.limits import Limits
-    from vitkit.serve.service import House
+    from vitkit.serve.service import InferenceService
 
-    app = create_app(House({}, Limits(), {}))
+    app = create_app(InferenceService({}, Limits(), {}))
     routes = {re.sub(":int", "", route.path) for route in app.routes}  # type: ignore[attr-defined]
     assert routes - {"/", "/page"} == document["paths"].keys()

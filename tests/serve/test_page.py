@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .client import Server, picture
+from .client import Server, noise_png
 from .page import Page
 
 BEST = ".classes li:first-child .label"
@@ -16,9 +16,9 @@ BEST = ".classes li:first-child .label"
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("files")
     contents = {
-        "one.png": picture(40, 60, seed=1),
-        "two.png": picture(60, 40, seed=2),
-        "bad.png": picture()[:100],
+        "one.png": noise_png(40, 60, seed=1),
+        "two.png": noise_png(60, 40, seed=2),
+        "bad.png": noise_png()[:100],
         "note.txt": b"text",
     }
     for name, content in contents.items():

@@ -1,80 +1,83 @@
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
+
+if TYPE_CHECKING:
+    from vitkit.serve.service import InferenceService
 
 
 @dataclass(frozen=True)
 class Serve:
-    """Answer over HTTP, with a page to look at predictions and attention."""
+    """Serve models over HTTP, with a page that shows predictions and attention."""
 
     model: Positional[tuple[str, ...]]
-    """Model folders, run folders or exports; each is called by its folder's name."""
+    """Model folders, run folders or exports. Each is served under the name of its folder."""
     host: str = "127.0.0.1"
-    """Address to listen at; one that other machines reach needs a token."""
+    """Address to listen on. Addresses that other machines can reach require a token."""
     port: int = 8000
-    """0 takes a free one."""
+    """Port to listen on. 0 picks a free port."""
     engine: str = "auto"
-    """eager, compiled, onnx or openvino; auto is eager, which is ready at once."""
+    """Inference engine: eager, compiled, onnx or openvino. auto is eager, which starts fastest."""
     batch: int = 32
-    """Images that the model takes at once, at most."""
+    """Largest batch size."""
     wait: float = 5.0
-    """Milliseconds that a batch waits for images which are being decoded."""
+    """Milliseconds that a batch waits for images that are being decoded."""
     queue: int = 256
-    """Images under way; above, requests are refused with 429."""
+    """Largest number of images in progress. Further requests get status 429."""
     deadline: float = 10.0
-    """Seconds for an answer, 60 or more for an explanation; above, 504."""
+    """Seconds until a request gets status 504. Explanations have at least 60."""
     decoders: int = 2
-    """Processes that decode images."""
+    """Number of processes that decode images."""
     body: float = 20.0
-    """MiB that a request may have."""
+    """Largest request body in MiB."""
     pixels: float = 50.0
-    """Millions of pixels that an image may have."""
+    """Largest image in millions of pixels."""
     token_file: str | None = None
-    """A file with the bearer token that clients have to send; or set VITKIT_TOKEN."""
+    """File with the bearer token that clients must send. Alternative: the variable VITKIT_TOKEN."""
     allow_host: tuple[str, ...] = ()
-    """Names under which the server may be addressed, besides localhost and addresses."""
+    """Host names of this server, besides localhost and IP addresses."""
     samples: str | None = None
-    """A folder of images to offer on the page."""
+    """Folder of sample images for the page."""
 
     def run(self) -> int:
         from importlib.util import find_spec
 
         from vitkit.errors import ConfigError, MissingExtraError
 
-        for package in ("starlette", "uvicorn", "python_multipart"):
+        for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
             if find_spec(package) is None:
                 raise MissingExtraError("vitkit serve", package, "serve")
         if not self.model:
             raise ConfigError("no model to serve: vitkit serve MODEL")
-        if min(self.batch, self.queue, self.decoders, self.deadline, self.body, self.pixels) <= 0 or self.wait < 0:
-            raise ConfigError("batch, queue, decoders, deadline, body and pixels have to be above 0")
+        for name in ("batch", "queue", "decoders", "deadline", "body", "pixels"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"--{name} {getattr(self, name):g}: must be above 0")
+        if self.wait < 0:
+            raise ConfigError(f"--wait {self.wait:g}: must not be negative")
 
         from vitkit.serve.limits import MIB, Limits
         from vitkit.serve.server import read_token, serve
 
         limits = Limits(
-            body=int(self.body * MIB), pixels=int(self.pixels * 1e6), waiting=self.queue, batch=self.batch,
-            wait_ms=self.wait, deadline=self.deadline, decoders=self.decoders,
-            held=max(Limits.held, int(2 * self.body * MIB)),
+            body_bytes=int(self.body * MIB), image_pixels=int(self.pixels * 1e6), queued_images=self.queue,
+            queued_bytes=max(Limits.queued_bytes, int(2 * self.body * MIB)), batch_size=self.batch,
+            batch_wait_ms=self.wait, deadline=self.deadline, decoders=self.decoders,
             explain_deadline=max(Limits.explain_deadline, self.deadline),
         )  # fmt: skip
-        token = read_token(self.token_file)
-        cut_off = serve(
-            self.model, self.host, self.port, engine=self.engine, limits=limits, token=token,
-            allow_hosts=self.allow_host, samples=self.samples, listening=_announce,
+        aborted = serve(
+            self.model, self.host, self.port, engine=self.engine, limits=limits, token=read_token(self.token_file),
+            allow_hosts=self.allow_host, samples=self.samples, on_listening=_announce,
         )  # fmt: skip
-        fate = f"{cut_off} requests took too long and were cut off" if cut_off else "all that was taken is answered"
-        print(f"vitkit: stopped; {fate}", flush=True)
+        outcome = f"{aborted} requests took too long and were aborted" if aborted else "all requests were answered"
+        print(f"vitkit: stopped; {outcome}", flush=True)
         return 0
 
 
-def _announce(address: str, house: object) -> None:
-    from vitkit.serve.service import House
-
-    assert isinstance(house, House)
-    for served in house.models.values():
-        for line in served.assumed:
-            print(f"vitkit: assumed of {served.name}: {line}", file=sys.stderr)
+def _announce(address: str, service: "InferenceService") -> None:
+    for served in service.models.values():
+        for line in served.assumptions:
+            print(f"vitkit: assumed for {served.name}: {line}", file=sys.stderr)
         print(f"{served.name}: {len(served.predictor.class_names)} classes, {served.predictor.chosen}")
     print(f"serving at {address} (Ctrl-C stops)", flush=True)

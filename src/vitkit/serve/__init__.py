@@ -1,1 +1,1 @@
-"""The model over HTTP, and the page. Batches, limits, processes that may die of a bad image: docs/guides/serve.md."""
+"""Serve models over HTTP, with a web page. docs/guides/serve.md describes batching, limits and decoder processes."""

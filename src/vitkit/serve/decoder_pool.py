@@ -1,7 +1,7 @@
-"""Files of strangers are decoded in processes that may die of them.
+"""Untrusted images are decoded in disposable worker processes.
 
-Each thread here owns one decoder (see `nursery`). One that crashes, hangs or breaks the protocol is killed and
-replaced, and its image is refused; the server never parses an image itself.
+Each thread of the pool owns one decoder process (see `decoder_worker`). A decoder that crashes, hangs or violates the
+protocol is killed and replaced, and its image gets an error. The server process never parses an image.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ import numpy as np
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WorkError
-from vitkit.serve.decoder_worker import BAD, CONTROL, GOOD, LARGE, MEMORY, REPLY, REQUEST, receive
-from vitkit.serve.errors import Refusal
+from vitkit.serve.decoder_worker import CONTROL, CORRUPT, OK, OUT_OF_MEMORY, REPLY, REQUEST, TOO_LARGE, receive
+from vitkit.serve.errors import APIError
 from vitkit.serve.limits import Limits
 
-_START_SECONDS = 60.0  # for the imports of the nursery, on a busy machine
-_LONGEST_REASON = 1000
+_START_SECONDS = 60.0  # for the imports of the fork server, on a busy machine
+_MAX_MESSAGE = 1000  # bytes
 
-SIGNATURES: tuple[tuple[bytes, int, bytes], ...] = (  # how files of the formats begin: bytes, then more at an offset
+SIGNATURES: tuple[tuple[bytes, int, bytes], ...] = (  # first bytes of each format, then more bytes at an offset
     (b"\xff\xd8\xff", 0, b""),
     (b"\x89PNG\r\n\x1a\n", 0, b""),
     (b"RIFF", 8, b"WEBP"),
@@ -42,44 +42,44 @@ SIGNATURES: tuple[tuple[bytes, int, bytes], ...] = (  # how files of the formats
 
 
 def check_format(encoded: bytes) -> None:
-    """By content: names and stated types are a client's to choose."""
+    """Raise unless the first bytes are those of a supported format. Clients choose names and types freely."""
     for start, offset, more in SIGNATURES:
         if encoded.startswith(start) and encoded.startswith(more, offset):
             return
-    what = "is empty" if not encoded else "is not an image that is taken"
-    raise Refusal("unsupported_format", f"the content {what}: send JPEG, PNG, WebP, BMP, GIF or TIFF")
+    what = "is empty" if not encoded else "is not an image in a supported format"
+    raise APIError("unsupported_format", f"the content {what}: send JPEG, PNG, WebP, BMP, GIF or TIFF")
 
 
 @dataclass(frozen=True)
 class Decoded:
-    pixels: np.ndarray  # (H, W, C) uint8, as the model takes them
-    original: tuple[int, int]  # height, width
+    pixels: np.ndarray  # (H, W, C) uint8, the input of the model
+    original_size: tuple[int, int]  # height, width
 
 
 @dataclass(frozen=True)
 class _Job:
-    which: int
+    index: int
     encoded: bytes
     result: "Future[Decoded]"
 
 
-class Decoders:
+class DecoderPool:
     def __init__(
-        self, preprocess: Sequence[Preprocess], limits: Limits, replaced: Callable[[], None] = lambda: None
+        self, preprocess: Sequence[Preprocess], limits: Limits, on_replace: Callable[[], None] = lambda: None
     ) -> None:
-        self.preprocess, self.limits, self.replaced = list(preprocess), limits, replaced
+        self.preprocess, self.limits, self.on_replace = list(preprocess), limits, on_replace
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self.nursery = _Nursery(self.preprocess, limits)
+        self.fork_server = _ForkServer(self.preprocess, limits)
         self.threads = [
-            threading.Thread(target=self._work, args=(self.nursery.start(),), name=f"decoder-{i}", daemon=True)
+            threading.Thread(target=self._work, args=(self.fork_server.start(),), name=f"decoder-{i}", daemon=True)
             for i in range(limits.decoders)
         ]
         for thread in self.threads:
             thread.start()
 
-    def submit(self, which: int, encoded: bytes) -> "Future[Decoded]":
-        """`which` of the preprocessings. A future that is cancelled before its turn costs nothing more."""
-        job = _Job(which, encoded, Future())
+    def submit(self, index: int, encoded: bytes) -> "Future[Decoded]":
+        """Decode with the preprocessing of this index. A future that is cancelled before its turn is skipped."""
+        job = _Job(index, encoded, Future())
         self.jobs.put(job)
         return job.result
 
@@ -88,7 +88,7 @@ class Decoders:
             self.jobs.put(None)
         for thread in self.threads:
             thread.join(self.limits.decode_seconds + 1)
-        self.nursery.close()
+        self.fork_server.close()
 
     def _work(self, decoder: "_Decoder") -> None:
         while job := self.jobs.get():
@@ -96,42 +96,42 @@ class Decoders:
                 continue
             try:
                 job.result.set_result(self._decode(decoder, job))
-            except Refusal as refusal:
-                job.result.set_exception(refusal)
-                if refusal.code == "decoding_limit":
+            except APIError as error:
+                job.result.set_exception(error)
+                if error.code == "decoding_limit":
                     decoder = self._replace(decoder)
-            except Exception as error:  # the decoder is gone, or talks nonsense: it is not to be trusted any more
-                lost = Refusal("unreadable_image", "the image cannot be decoded: it broke its decoder")
-                lost.__cause__ = error
-                job.result.set_exception(lost)
+            except Exception as error:  # the decoder died or violated the protocol: it is no longer trusted
+                crashed = APIError("unreadable_image", "the image cannot be decoded: it crashed its decoder")
+                crashed.__cause__ = error
+                job.result.set_exception(crashed)
                 decoder = self._replace(decoder)
         decoder.channel.close()
 
     def _decode(self, decoder: "_Decoder", job: _Job) -> Decoded:
-        p, until = self.preprocess[job.which], time.monotonic() + self.limits.decode_seconds
+        p, until = self.preprocess[job.index], time.monotonic() + self.limits.decode_seconds
         expected = p.size[0] * p.size[1] * p.channels
         try:
             decoder.channel.settimeout(self.limits.decode_seconds)
-            decoder.channel.sendall(REQUEST.pack(job.which, len(job.encoded)) + job.encoded)
+            decoder.channel.sendall(REQUEST.pack(job.index, len(job.encoded)) + job.encoded)
             status, height, width, length = REPLY.unpack(receive(decoder.channel, REPLY.size))
-            if length != expected if status == GOOD else length > _LONGEST_REASON:
+            if length != expected if status == OK else length > _MAX_MESSAGE:
                 raise ValueError(f"a reply of {length} bytes")
             decoder.channel.settimeout(max(until - time.monotonic(), 0.1))
             content = receive(decoder.channel, length)
         except TimeoutError:
             seconds = f"{self.limits.decode_seconds:g}"
-            raise Refusal("decoding_limit", f"the image takes more than {seconds} s to decode") from None
-        if status == GOOD:
+            raise APIError("decoding_limit", f"the image takes more than {seconds} s to decode") from None
+        if status == OK:
             return Decoded(np.frombuffer(content, np.uint8).reshape(*p.size, p.channels), (height, width))
         raise {
-            BAD: Refusal("unreadable_image", content.decode(errors="replace")),
-            LARGE: Refusal("too_many_pixels", content.decode(errors="replace")),
-            MEMORY: Refusal("decoding_limit", "the image takes more memory to decode than it is given"),
+            CORRUPT: APIError("unreadable_image", content.decode(errors="replace")),
+            TOO_LARGE: APIError("too_many_pixels", content.decode(errors="replace")),
+            OUT_OF_MEMORY: APIError("decoding_limit", "decoding the image exceeds the memory limit of one image"),
         }[status]
 
     def _replace(self, decoder: "_Decoder") -> "_Decoder":
-        self.replaced()
-        return self.nursery.replace(decoder)
+        self.on_replace()
+        return self.fork_server.replace(decoder)
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,12 @@ class _Decoder:
     pid: int
 
 
-class _Nursery:
-    """The server's end of it. If the process itself dies, a new one is started."""
+class _ForkServer:
+    """Handle of the fork server process, which is restarted if it dies."""
 
     def __init__(self, preprocess: Sequence[Preprocess], limits: Limits) -> None:
         self.settings = json.dumps(
-            dict(preprocess=[p.to_dict() for p in preprocess], pixels=limits.pixels, memory=limits.decode_memory)
+            dict(preprocess=[p.to_dict() for p in preprocess], pixels=limits.image_pixels, memory=limits.decode_memory)
         )
         self.lock = threading.Lock()
         self._open()
@@ -170,7 +170,7 @@ class _Nursery:
             try:
                 return self._start()
             except (OSError, EOFError) as error:
-                raise WorkError("the process that decodes images does not start: its message is above") from error
+                raise WorkError("the image decoder process does not start; the lines above say why") from error
 
     def _start(self) -> _Decoder:
         ours, theirs = socket.socketpair()
@@ -181,7 +181,7 @@ class _Nursery:
 
     def replace(self, decoder: _Decoder) -> _Decoder:
         decoder.channel.close()
-        with self.lock, contextlib.suppress(OSError):  # if the nursery itself died, `start` sees to that
+        with self.lock, contextlib.suppress(OSError):  # if the fork server died, `start` restarts it
             self.control.sendall(CONTROL.pack(b"-", decoder.pid))
         return self.start()
 

@@ -1,16 +1,15 @@
-"""The process from which decoders are forked: `python -m vitkit.serve.decoder_worker FD SETTINGS`.
+"""Fork server for image decoders: `python -m vitkit.serve.decoder_worker FD SETTINGS`.
 
-It imports Pillow and the preprocessing once and never touches an image, so that a new decoder costs a fork. A
-decoder has limits on its memory, writes no file, and speaks raw bytes: nothing that it sends is ever unpickled.
+It imports Pillow and the preprocessing once and never parses an image, so a new decoder costs one fork. Decoders have
+a memory limit, cannot write files and exchange raw bytes with the server: nothing they send is unpickled.
 
-Control messages of the server, 5 bytes: "+" and a descriptor to start a decoder on it, "-" and a process id to end one.
-Requests to a decoder: which preprocessing, length, file. Replies: a status, the original's height and width, length,
-and the pixels or a reason.
+Control messages from the server, 5 bytes: "+" with a file descriptor starts a decoder on it, "-" with a process id
+kills one. Request to a decoder: index of the preprocessing, length, file. Reply: status, height and width of the
+original, length, then the pixels or an error message.
 """
 
 import json
 import os
-import resource
 import signal
 import socket
 import struct
@@ -27,11 +26,11 @@ from vitkit.errors import CorruptImageError
 CONTROL = struct.Struct("!cI")
 REQUEST = struct.Struct("!HI")
 REPLY = struct.Struct("!cIII")
-GOOD, BAD, LARGE, MEMORY = b"g", b"b", b"l", b"m"
+OK, CORRUPT, TOO_LARGE, OUT_OF_MEMORY = b"g", b"b", b"l", b"m"
 
 
 def receive(channel: socket.socket, count: int) -> bytearray:
-    """Exactly so many bytes, or EOFError."""
+    """Return exactly `count` bytes, or raise EOFError."""
     data = bytearray(count)
     view, got = memoryview(data), 0
     while got < count:
@@ -42,8 +41,8 @@ def receive(channel: socket.socket, count: int) -> bytearray:
     return data
 
 
-def tend(control: socket.socket, preprocess: Sequence[Preprocess], pixels: int, memory: int) -> None:
-    """Until the server is gone; the decoders go with it."""
+def run_fork_server(control: socket.socket, preprocess: Sequence[Preprocess], pixels: int, memory: int) -> None:
+    """Start and kill decoders on request until the server closes `control`, then kill all of them."""
     children: set[int] = set()
     try:
         while True:
@@ -55,60 +54,62 @@ def tend(control: socket.socket, preprocess: Sequence[Preprocess], pixels: int, 
                 pid = os.fork()
                 if not pid:
                     control.close()
-                    _live(socket.socket(fileno=descriptors[0]), preprocess, pixels, memory)
+                    _run_decoder(socket.socket(fileno=descriptors[0]), preprocess, pixels, memory)
                 os.close(descriptors[0])
                 children.add(pid)
                 control.sendall(CONTROL.pack(b"+", pid))
-            elif number in children:  # not reaped before, so the number is still this child's
-                _end(number)
+            elif number in children:  # not yet reaped, so the process id cannot have been reused
+                _kill(number)
                 children.remove(number)
     finally:
         for pid in children:
-            _end(pid)
+            _kill(pid)
 
 
-def _end(pid: int) -> None:
+def _kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
 
-def _live(channel: socket.socket, preprocess: Sequence[Preprocess], pixels: int, memory: int) -> None:
-    """The whole life of a decoder. It never returns."""
+def _run_decoder(channel: socket.socket, preprocess: Sequence[Preprocess], pixels: int, memory: int) -> None:
+    """Answer requests until the channel closes. Never returns."""
     try:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), 2
-        )  # libraries warn of what is odd in a file: no stranger fills the log
-        _confine(memory)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # warnings about untrusted files must not fill the log
+        _limit_resources(memory)
         while True:
-            which, length = REQUEST.unpack(receive(channel, REQUEST.size))
-            channel.sendall(answer(bytes(receive(channel, length)), preprocess[which], pixels))
+            index, length = REQUEST.unpack(receive(channel, REQUEST.size))
+            channel.sendall(decode_request(bytes(receive(channel, length)), preprocess[index], pixels))
     except (EOFError, OSError):
         os._exit(0)
     finally:
         os._exit(1)
 
 
-def _confine(memory: int) -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
-    if pages:  # what the imports have mapped is no fault of the image
+def _limit_resources(memory: int) -> None:
+    import resource  # POSIX only: the pool imports this module on every system
+
+    pages = int(Path("/proc/self/statm").read_text("utf-8").split()[0]) if Path("/proc/self/statm").exists() else 0
+    if pages:  # the limit comes on top of what the imports have mapped
         most = pages * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(kind, (0, 0))
 
 
-def answer(encoded: bytes, preprocess: Preprocess, pixels: int) -> bytes:
-    """The same path as `Preprocess.array`, with the size of the original beside it."""
+def decode_request(encoded: bytes, preprocess: Preprocess, max_pixels: int) -> bytes:
+    """Return the reply to one file. The pixels are those of `Preprocess.array`."""
     try:
         header = read_header(encoded, "the image", max_pixels=2**62)
-        if header.width * header.height > pixels:
-            return _reply(LARGE, f"the image has {header.width}×{header.height} pixels, more than {pixels:,}".encode())
-        image = decode(encoded, channels=preprocess.channels, name="the image", max_pixels=pixels)
-        return _reply(GOOD, preprocess.resize_and_crop(image).tobytes(), image.height, image.width)
+        if header.width * header.height > max_pixels:
+            size = f"{header.width}×{header.height}"
+            return _reply(TOO_LARGE, f"the image has {size} pixels, more than {max_pixels:,}".encode())
+        image = decode(encoded, channels=preprocess.channels, name="the image", max_pixels=max_pixels)
+        return _reply(OK, preprocess.resize_and_crop(image).tobytes(), image.height, image.width)
     except CorruptImageError as error:
-        return _reply(MEMORY if isinstance(error.__cause__, MemoryError) else BAD, str(error).encode()[:500])
+        status = OUT_OF_MEMORY if isinstance(error.__cause__, MemoryError) else CORRUPT
+        return _reply(status, str(error).encode()[:500])
     except MemoryError:
-        return _reply(MEMORY, b"")
+        return _reply(OUT_OF_MEMORY, b"")
 
 
 def _reply(status: bytes, content: bytes, height: int = 0, width: int = 0) -> bytes:
@@ -116,14 +117,14 @@ def _reply(status: bytes, content: bytes, height: int = 0, width: int = 0) -> by
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when it ends
-    Image.init()  # all of Pillow's plugins, before any fork
-    Image.MAX_IMAGE_PIXELS = None  # the limit is checked here, by the header
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process group; the server decides when to stop
+    Image.init()  # load all plugins of Pillow before the first fork
+    Image.MAX_IMAGE_PIXELS = None  # `decode_request` checks the header instead
     settings = json.loads(sys.argv[2])
-    tend(
+    run_fork_server(
         socket.socket(fileno=int(sys.argv[1])),
         [Preprocess.from_dict(values) for values in settings["preprocess"]],
         settings["pixels"],
         settings["memory"],
     )
-    os._exit(0)  # at once: there is nothing to tidy up
+    os._exit(0)  # skip clean-up: nothing needs it

@@ -1,81 +1,145 @@
-"""Explanations for `/v1/explain`: numbers per patch, or the map over what the model saw."""
+"""Payloads of `/v1/attention` and `/v1/explain`.
+
+`/v1/attention` sends the attention of one image in a compact form, so the page needs no request per slider position.
+The response is one binary document: four bytes of length, a JSON header, padding to a multiple of four, then
+
+    scale  float32  (layers, heads, rows)            the largest weight of each row
+    code   uint8    (layers, heads, rows, patches)   weight = scale × code / 255
+
+The first row is the model's summary of the image: its class token, or the mean over the tokens it pools. Every patch
+follows as the query. If that is too large, only the requested row is sent. A row sums to one minus the weight of the
+class token and the registers.
+"""
 
 import io
+import json
+import struct
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from matplotlib import colormaps
 from PIL import Image
 
 from vitkit.errors import UsageError
-from vitkit.explanation import Explanation, explain
+from vitkit.explanation import Explanation, attention_maps, explain, whose_attention
 from vitkit.explanation.attention import Query
 from vitkit.model import ViT
-from vitkit.serve.attention_api import normalized
 from vitkit.serve.decoder_pool import Decoded
-from vitkit.serve.errors import Refusal
-from vitkit.serve.models import Served
+from vitkit.serve.errors import APIError
+from vitkit.serve.models import ServedModel
 
 T = TypeVar("T")
 
-_COLOURS = "plasma"
-_SHOWN = 448  # pixels: small inputs are enlarged at least to this
+_COLORMAP = "plasma"
+_MIN_PNG_SIDE = 448  # pixels: smaller inputs are enlarged
 
 
-def read_query(text: str | None) -> Query | None:
+def parse_query(text: str | None) -> Query | None:
     if text is None or text in ("class", "mean"):
         return text  # type: ignore[return-value]  # the pattern of the parameter allows no other word
     row, column = text.split(",")
     return int(row), int(column)
 
 
-def asked_right(work: Callable[..., T], *arguments: Any, **more: Any) -> T:
-    """What an explanation says of a layer, patch or method that the model has not, as the client's error."""
+def call(work: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Call `work`; report its usage errors, such as a layer that does not exist, as errors of the client."""
     try:
-        return work(*arguments, **more)
+        return work(*arguments, **options)
     except UsageError as error:
-        raise Refusal("cannot_explain", str(error)) from error
+        raise APIError("cannot_explain", str(error)) from error
 
 
-def explained(served: Served, model: ViT, decoded: Decoded, asked: dict[str, Any]) -> Explanation:
-    target = None if asked["class"] is None else served.class_index(asked["class"])
-    return asked_right(
-        explain, model, normalized(served.predictor, model, decoded.pixels), asked["method"], layer=asked["layer"],
-        head=asked["head"], query=read_query(asked["query"]), target=target,
+def location(served: ServedModel, decoded: Decoded) -> dict[str, Any]:
+    """Return the size of the original and the region the model saw: left, top, right, bottom in its pixels."""
+    box = served.predictor.preprocess.crop_box(decoded.original_size)
+    return {"size": list(decoded.original_size), "region": [round(edge, 3) for edge in box]}
+
+
+def patch_grid(served: ServedModel, model: ViT) -> tuple[int, int]:
+    (height, width), patch = served.predictor.preprocess.size, model.config.patch_size
+    return height // patch[0], width // patch[1]
+
+
+def all_rows_fit(served: ServedModel, model: ViT, max_bytes: int) -> bool:
+    height, width = patch_grid(served, model)
+    return model.config.depth * model.config.heads * (height * width + 1) * (height * width + 4) <= max_bytes
+
+
+@torch.inference_mode()
+def attention(
+    served: ServedModel, model: ViT, pixels: np.ndarray, query: Query | None, all_rows: bool
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """Return the fields of the header that describe the attention, then `scale` and `code`."""
+    images, grid = _model_input(served, model, pixels), patch_grid(served, model)
+    rows = _row(model, images, query)
+    if all_rows:
+        prefix = model.config.prefix
+        patches = model.attention(images, queries=range(prefix, prefix + grid[0] * grid[1]))
+        rows = np.concatenate([rows, patches[:, 0, :, :, prefix:].float().cpu().numpy()], axis=2)
+    scale = rows.max(axis=-1)
+    code = np.rint(rows * (255 / np.maximum(scale, 1e-30))[..., None]).astype(np.uint8)
+    header = {
+        "grid": list(grid),
+        "layers": rows.shape[0],
+        "heads": rows.shape[1],
+        "rows": "all" if all_rows else 1,
+        "summary": whose_attention(model),
+    }
+    return header, scale, code
+
+
+def pack(header: dict[str, Any], scale: np.ndarray, code: np.ndarray) -> bytes:
+    text = json.dumps(header, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 4)  # typed arrays of a browser start at multiples of their size
+    return struct.pack("<I", len(text)) + text + scale.astype("<f4").tobytes() + code.tobytes()
+
+
+def explanation(served: ServedModel, model: ViT, decoded: Decoded, options: dict[str, Any]) -> Explanation:
+    target = None if options["class"] is None else served.class_index(options["class"])
+    return call(
+        explain, model, _model_input(served, model, decoded.pixels), options["method"], layer=options["layer"],
+        head=options["head"], query=parse_query(options["query"]), target=target,
     )  # fmt: skip
 
 
-def as_json(served: Served, decoded: Decoded, found: Explanation) -> dict[str, Any]:
+def to_json(served: ServedModel, decoded: Decoded, explained: Explanation) -> dict[str, Any]:
+    index, label, score = int(explained.targets[0]), explained.labels[0], float(explained.scores[0])
     return {
         "model": served.name,
-        "method": found.method,
-        "unit": found.unit,
-        "class": {"index": int(found.targets[0]), "label": found.labels[0], "score": float(found.scores[0])},
-        "map": [[float(value) for value in row] for row in found.maps[0]],
-        **where(served, decoded),
+        "method": explained.method,
+        "unit": explained.unit,
+        "class": {"index": index, "label": label, "score": score},
+        "map": [[float(value) for value in row] for row in explained.maps[0]],
+        **location(served, decoded),
     }
 
 
-def where(served: Served, decoded: Decoded) -> dict[str, Any]:
-    """The original's size, and what of it the model saw: left, top, right, bottom in its pixels."""
-    box = served.predictor.preprocess.crop_box(decoded.original)
-    return {"size": list(decoded.original), "region": [round(edge, 3) for edge in box]}
-
-
-def as_png(decoded: Decoded, found: Explanation, opacity: float) -> bytes:
-    """Negative values, which speak against the class, are shown as none."""
+def to_png(decoded: Decoded, explained: Explanation, opacity: float) -> bytes:
+    """Draw the map over the input of the model. Negative values, evidence against the class, are drawn as zero."""
     pixels = decoded.pixels
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
-    enlarge = max(1, -(-_SHOWN // max(picture.size)))
-    size = (picture.width * enlarge, picture.height * enlarge)
-    picture = picture.resize(size, Image.Resampling.BICUBIC)
-    values = np.clip(found.maps[0], 0, None)
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
+    factor = max(1, -(-_MIN_PNG_SIDE // max(image.size)))
+    size = (image.width * factor, image.height * factor)
+    image = image.resize(size, Image.Resampling.BICUBIC)
+    values = np.clip(explained.maps[0], 0, None)
     smooth = Image.fromarray((values / (values.max() or 1.0)).astype(np.float32)).resize(size, Image.Resampling.BICUBIC)
     level = np.clip(np.asarray(smooth), 0, 1)
-    heat = colormaps[_COLOURS](level)[..., :3] * 255
-    share = (opacity * (0.25 + 0.75 * level))[..., None]
-    mixed = np.asarray(picture, np.float32) * (1 - share) + heat * share
+    heat = colormaps[_COLORMAP](level)[..., :3] * 255
+    alpha = (opacity * (0.25 + 0.75 * level))[..., None]
+    mixed = np.asarray(image, np.float32) * (1 - alpha) + heat * alpha
     file = io.BytesIO()
     Image.fromarray(np.rint(mixed).astype(np.uint8)).save(file, "PNG")
     return file.getvalue()
+
+
+def _model_input(served: ServedModel, model: ViT, pixels: np.ndarray) -> torch.Tensor:
+    weight = model.patch_embed.proj.weight
+    batch = torch.from_numpy(pixels[None].copy()).permute(0, 3, 1, 2).to(weight.device)
+    return served.predictor.preprocess.normalize(batch).to(weight.dtype)
+
+
+def _row(model: ViT, images: torch.Tensor, query: Query | None) -> np.ndarray:
+    maps = attention_maps(model, images, query=query)[:, 0]  # (layers, heads, rows, columns)
+    return maps.flatten(-2)[:, :, None].float().cpu().numpy()

@@ -1,4 +1,4 @@
-"""uvicorn's connection, stricter: a head has to be there in time, and a request that breaks in the middle is over."""
+"""A stricter version of uvicorn's HTTP protocol: headers must arrive in time, and malformed requests end at once."""
 
 import asyncio
 import json
@@ -6,47 +6,47 @@ import json
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vitkit.serve.errors import Refusal
+from vitkit.serve.errors import APIError
 
-_BROKEN_JSON = json.dumps(Refusal("bad_request", "this is not HTTP that can be read").json()).encode()
-_BROKEN = (
+_BAD_REQUEST_JSON = json.dumps(APIError("bad_request", "this is not valid HTTP").json()).encode()
+_BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_BROKEN_JSON), _BROKEN_JSON)
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_BAD_REQUEST_JSON), _BAD_REQUEST_JSON)
 )
 
 
-class Connection(H11Protocol):
+class StrictHTTPProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._due: asyncio.TimerHandle | None = None
-        self._expect_head()
+        self._timer: asyncio.TimerHandle | None = None
+        self._await_header()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
-            self._expect_head()
-        elif self._due is not None:
-            self._due.cancel()
-            self._due = None
+            self._await_header()
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._due is not None:
-            self._due.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.write(_BROKEN)  # past h11, whose state is beyond saying anything
+            self.transport.write(_BAD_REQUEST)  # bypasses h11, which is in an error state
         self.transport.close()
-        if self.cycle is not None:  # what is under way hears that nobody listens any more
+        if self.cycle is not None:  # tell the running request that the client is gone
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
-    def _expect_head(self) -> None:
-        if self._due is None:
-            self._due = self.loop.call_later(self.timeout_keep_alive, self._too_slow)
+    def _await_header(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.timeout_keep_alive, self._close_idle)
 
-    def _too_slow(self) -> None:
-        self._due = None
+    def _close_idle(self) -> None:
+        self._timer = None
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self.transport.close()

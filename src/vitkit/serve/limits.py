@@ -1,68 +1,68 @@
-"""How much of everything the server takes, and who gets in: `Gate` counts images and bytes from door to answer."""
+"""Resource limits of the server, and admission control: `Admission` counts images and bytes in flight."""
 
 from asyncio import CancelledError
 from dataclasses import dataclass
 
-from vitkit.serve.errors import Refusal
+from vitkit.serve.errors import APIError
 
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Limits:
-    body: int = 20 * MIB  # bytes of one request
-    images: int = 64  # of one request
-    pixels: int = 50_000_000  # of one image, as its header states them
-    waiting: int = 256  # images between door and answer, over all requests; above: 429
-    held: int = 256 * MIB  # bytes of their files; above: 429
-    batch: int = 32  # images that the model takes at once
-    wait_ms: float = 5.0  # that a batch waits for images which are being decoded
-    deadline: float = 10.0  # seconds from the last byte of a request to its answer; above: 504
-    upload: float = 30.0  # seconds that a body may take to arrive; above: 408
+    body_bytes: int = 20 * MIB  # of one request
+    request_images: int = 64  # of one request
+    image_pixels: int = 50_000_000  # of one image, as stated in its header
+    queued_images: int = 256  # in flight over all requests; above: 429
+    queued_bytes: int = 256 * MIB  # of their files; above: 429
+    batch_size: int = 32
+    batch_wait_ms: float = 5.0  # a batch waits this long for images that are being decoded
+    deadline: float = 10.0  # seconds from the last byte of a request to its response; above: 504
+    upload_seconds: float = 30.0  # for a body to arrive; above: 408
     decoders: int = 2  # processes
     decode_seconds: float = 5.0  # for one image; above: the process is replaced
     decode_memory: int = 1024 * MIB  # for one image
-    explaining: int = 16  # explanations that wait or run; above: 429
+    queued_explanations: int = 16  # waiting or running; above: 429
     explain_deadline: float = 60.0
-    attention: int = 16 * MIB  # of one answer; a larger matrix is given row by row
+    attention_bytes: int = 16 * MIB  # of one response; larger matrices are sent row by row
     connections: int = 1024
-    headers: float = 5.0  # seconds for the head of a request, and for the next one on an open connection
-    drain: int = 20  # seconds for what is under way after SIGTERM
+    header_seconds: float = 5.0  # for the header of a request, and between requests on a connection
+    drain_seconds: int = 20  # for requests in flight after SIGTERM
 
 
-class Gate:
-    """One place for every image under way. Only the event loop's thread touches it."""
+class Admission:
+    """Counts the images and bytes in flight. Used only by the thread of the event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.images, self.bytes = limits, 0, 0
-        self.cut_off = 0  # requests that were ended before their answer
+        self.aborted = 0  # requests that were cancelled before their response
 
-    def place(self) -> "Place":
-        return Place(self)
+    def ticket(self) -> "Ticket":
+        return Ticket(self)
 
 
-class Place:
-    """What one request occupies; leaving gives it back."""
+class Ticket:
+    """The share of one request in the totals. Leaving the context releases it."""
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate, self.images, self.bytes = gate, 0, 0
+    def __init__(self, admission: Admission) -> None:
+        self.admission, self.images, self.bytes = admission, 0, 0
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "Ticket":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.gate.cut_off += kind is CancelledError
-        self.gate.images -= self.images
-        self.gate.bytes -= self.bytes
+        self.admission.aborted += kind is CancelledError
+        self.admission.images -= self.images
+        self.admission.bytes -= self.bytes
 
-    def take_image(self) -> None:
-        if self.gate.images >= self.gate.limits.waiting:
-            raise Refusal("overloaded", f"{self.gate.images} images are under way, as many as are taken at once")
+    def add_image(self) -> None:
+        if self.admission.images >= self.admission.limits.queued_images:
+            raise APIError("overloaded", f"{self.admission.images} images are in progress, the maximum: retry later")
         self.images += 1
-        self.gate.images += 1
+        self.admission.images += 1
 
-    def take_bytes(self, count: int) -> None:
-        if self.gate.bytes + count > self.gate.limits.held:
-            raise Refusal("overloaded", "the images under way fill the memory that is set aside for them")
+    def add_bytes(self, count: int) -> None:
+        if self.admission.bytes + count > self.admission.limits.queued_bytes:
+            raise APIError("overloaded", "the images in progress use all memory reserved for uploads: retry later")
         self.bytes += count
-        self.gate.bytes += count
+        self.admission.bytes += count

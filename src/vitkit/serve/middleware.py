@@ -1,7 +1,7 @@
-"""What every request passes before and after its endpoint: host, origin, token, headers, counting, and no traces.
+"""Checks and headers of every request: Host, Origin, token, security headers, metrics, and errors as JSON.
 
-A name that is not ours in Host is how DNS rebinding looks: a page of another site makes its own name point here.
-Addresses and localhost cannot be forged that way, other names have to be allowed by the operator.
+An unknown name in the Host header is the sign of DNS rebinding, where another site points its own name at this server.
+IP addresses and localhost cannot be forged that way. The operator must allow all other names.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitkit.serve.errors import Refusal
+from vitkit.serve.errors import APIError
 from vitkit.serve.metrics import Metrics
 
 log = logging.getLogger("vitkit.serve")
@@ -33,14 +33,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-_STATUS = {404: "not_found", 405: "method_not_allowed"}
+_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-class Guard:
+class RequestMiddleware:
     def __init__(
         self, app: ASGIApp, metrics: Metrics, paths: Iterable[str], token: str | None = None, hosts: Iterable[str] = ()
     ) -> None:
-        """`paths` are counted by name, all others as one. `hosts`: names that may stand in Host."""
+        """Metrics count `paths` by name and all other paths together. `hosts` are the allowed names in Host."""
         self.app, self.metrics, self.paths, self.token = app, metrics, frozenset(paths), token
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
 
@@ -50,7 +50,7 @@ class Guard:
             return
         started, status = time.monotonic(), 0
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -61,34 +61,34 @@ class Guard:
 
         try:
             self._check(scope)
-            await self.app(scope, receive, send_guarded)
+            await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            refusal = _as_refusal(error)
-            if status:  # the answer has begun: all that is left is to break it off
+            api_error = _to_api_error(error)
+            if status:  # the response has started: it can only be aborted
                 raise
-            response = JSONResponse(refusal.json(), refusal.status, refusal.headers)
-            await response(scope, receive, send_guarded)
+            response = JSONResponse(api_error.json(), api_error.status, api_error.headers)
+            await response(scope, receive, send_with_headers)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.requests.add(path, str(status))
-            self.metrics.seconds.observe(time.monotonic() - started, path)
+            self.metrics.requests.labels(path, str(status)).inc()
+            self.metrics.request_seconds.labels(path).observe(time.monotonic() - started)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if len(headers.getlist("host")) != 1 or not self._is_ours(host):
-            raise Refusal("bad_host", "this server does not answer for that Host: allow it with --allow-host")
+        if len(headers.getlist("host")) != 1 or not self._is_allowed(host):
+            raise APIError("bad_host", "this Host is not allowed: start the server with --allow-host NAME")
         origin = headers.get("origin")
-        if origin is not None and urlsplit_netloc(origin) != host.lower():
-            raise Refusal("bad_origin", "requests from pages of other sites are not answered")
+        if origin is not None and _netloc(origin) != host.lower():
+            raise APIError("bad_origin", "requests from pages of other sites are not allowed")
         if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/v1/"):
-            raise Refusal("bad_origin", "requests from pages of other sites are not answered")
+            raise APIError("bad_origin", "requests from pages of other sites are not allowed")
         if self.token and scope["path"].startswith(("/v1/", "/metrics", "/openapi.json")):
             given = headers.get("authorization", "")
             if not secrets.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
-                raise Refusal("unauthorized", "send the token as 'Authorization: Bearer …'")
+                raise APIError("unauthorized", "send the token as 'Authorization: Bearer …'")
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         name = _host_name(host)
         if name in self.hosts:
             return True
@@ -99,7 +99,7 @@ class Guard:
         return True
 
 
-def urlsplit_netloc(origin: str) -> str | None:
+def _netloc(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -113,11 +113,11 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _as_refusal(error: Exception) -> Refusal:
-    if isinstance(error, Refusal):
+def _to_api_error(error: Exception) -> APIError:
+    if isinstance(error, APIError):
         return error
     if isinstance(error, HTTPException):
         allow = (error.headers or {}).get("Allow", "")
-        return Refusal(_STATUS.get(error.status_code, "bad_request"), f"{error.detail}", allow)
-    log.error("a request failed", exc_info=error)
-    return Refusal("internal", "an error of the server; its log says more")
+        return APIError(_CODES.get(error.status_code, "bad_request"), f"{error.detail}", allow)
+    log.error("request failed", exc_info=error)
+    return APIError("internal", "internal error; the server log has details")

@@ -1,4 +1,4 @@
-"""Images to try the page with: the operator's own, digits for a model of such, else photographs that are at hand."""
+"""Sample images for the page: a folder, digits for a digits model, else photographs of installed packages."""
 
 import io
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
 from vitkit.export.samples import photographs
 from vitkit.serve.decoder_pool import check_format
-from vitkit.serve.errors import Refusal
+from vitkit.serve.errors import APIError
 
-MOST = 12
-_LARGEST = 8 * 2**20
+MAX_SAMPLES = 12
+_MAX_BYTES = 8 * 2**20
 _TYPES = {b"\xff\xd8": "image/jpeg", b"\x89P": "image/png", b"RI": "image/webp", b"GI": "image/gif", b"BM": "image/bmp"}
 
 
-def find_samples(folder: str | None, preprocess: Iterable[Preprocess]) -> dict[str, bytes]:
-    """Name → file. Read once, at the start: no client names a path."""
+def load_samples(folder: str | None, preprocess: Iterable[Preprocess]) -> dict[str, bytes]:
+    """Return name → file. All files are read at start-up, so a client can never name a path."""
     if folder is not None:
         found = _read(sorted(p for p in Path(folder).glob("*") if p.suffix.lower() in SUFFIXES))
         if not found:
-            raise DataError(f"{folder}: no images that a browser can show, for samples")
+            raise DataError(f"--samples {folder}: no images that a browser can show; use JPEG or PNG files")
         return found
     if all(p.channels == 1 and max(p.size) <= 32 for p in preprocess) and find_spec("sklearn"):
         return _digits()
@@ -39,12 +39,12 @@ def content_type(content: bytes) -> str:
 def _read(paths: Iterable[Path]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for path in paths:
-        if len(found) == MOST or not path.is_file() or path.stat().st_size > _LARGEST:
+        if len(found) == MAX_SAMPLES or not path.is_file() or path.stat().st_size > _MAX_BYTES:
             continue
         content = path.read_bytes()
         try:
             check_format(content)
-        except Refusal:
+        except APIError:
             continue
         if content[:2] in _TYPES:
             found[path.stem if path.stem not in found else path.name] = content
@@ -52,7 +52,7 @@ def _read(paths: Iterable[Path]) -> dict[str, bytes]:
 
 
 def _digits(count: int = 6) -> dict[str, bytes]:
-    """Handwritten ones of scikit-learn's set, from its last part, which `vitkit train digits` keeps for the test."""
+    """Return digits from the end of scikit-learn's data set, which `vitkit train digits` uses as the test split."""
     from sklearn.datasets import load_digits
 
     data = load_digits()

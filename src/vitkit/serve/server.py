@@ -1,24 +1,27 @@
-"""`serve`: load, listen, and stop in good order."""
+"""`serve`: load the models, listen, and shut down gracefully."""
 
+import contextlib
 import ipaddress
+import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import uvicorn
 
 from vitkit.errors import ConfigError, UsageError
-from vitkit.serve import models
 from vitkit.serve.app import create_app
-from vitkit.serve.http_protocol import Connection
+from vitkit.serve.http_protocol import StrictHTTPProtocol
 from vitkit.serve.limits import Limits
-from vitkit.serve.samples import find_samples
-from vitkit.serve.service import House
+from vitkit.serve.models import load_models
+from vitkit.serve.samples import load_samples
+from vitkit.serve.service import InferenceService
 
-TOKEN = "VITKIT_TOKEN"
-_SHORTEST_TOKEN = 16
+TOKEN_VARIABLE = "VITKIT_TOKEN"
+_MIN_TOKEN_LENGTH = 16
 
 
 def serve(
@@ -31,56 +34,77 @@ def serve(
     token: str | None = None,
     allow_hosts: Sequence[str] = (),
     samples: str | None = None,
-    listening: Callable[[str, House], None] = lambda address, house: None,
+    on_listening: Callable[[str, InferenceService], None] = lambda address, service: None,
 ) -> int:
-    """Until SIGTERM or SIGINT; what was taken is answered before it ends. Port 0 takes a free one.
+    """Serve until SIGTERM or SIGINT, then finish the requests in flight. Port 0 picks a free port.
 
-    Returns how many requests had to be cut off, since they took longer than an orderly end may take.
+    Returns the number of requests that were aborted because they exceeded the drain time.
     """
+    if not hasattr(os, "fork"):
+        raise UsageError("vitkit serve decodes images in forked processes: run it on Linux or macOS")
     check_exposure(host, token)
     limits = limits or Limits()
-    with _listen(host, port) as listener:  # first: a port that is taken shows at once, not when all is loaded
-        loaded = models.load(sources, engine)
-        house = House(loaded, limits, find_samples(samples, [m.predictor.preprocess for m in loaded.values()]))
-        app = create_app(house, token, [host, *allow_hosts])
+    with _listen(host, port) as listener:  # before loading, so that a port in use is reported at once
+        models = load_models(sources, engine)
+        service = InferenceService(
+            models, limits, load_samples(samples, [m.predictor.preprocess for m in models.values()])
+        )
         config = uvicorn.Config(
-            app, http=Connection, ws="none", proxy_headers=False, server_header=False, log_level="error",
-            access_log=False, timeout_keep_alive=int(limits.headers), limit_concurrency=limits.connections,
-            timeout_graceful_shutdown=limits.drain, h11_max_incomplete_event_size=16_384, lifespan="off",
+            create_app(service, token, [host, *allow_hosts]), http=StrictHTTPProtocol, ws="none", proxy_headers=False,
+            server_header=False, log_config=None, log_level="error", access_log=False, lifespan="off",
+            timeout_keep_alive=int(limits.header_seconds), limit_concurrency=limits.connections,
+            timeout_graceful_shutdown=limits.drain_seconds, h11_max_incomplete_event_size=16_384,
         )  # fmt: skip
-        at = listener.getsockname()
-        shown = f"[{at[0]}]" if ":" in at[0] else at[0]
-        server = _Announcing(config, lambda: listening(f"http://{shown}:{at[1]}/", house))
-        with house:
-            for number in (signal.SIGTERM, signal.SIGINT):  # raised again by uvicorn when all is answered
-                signal.signal(number, lambda *_: None)
+        address = listener.getsockname()
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        server = _Server(config, lambda: on_listening(f"http://{shown}:{address[1]}/", service))
+        with service, _process_settings():
             server.run(sockets=[listener])
-        return house.gate.cut_off
+        return service.admission.aborted
 
 
-class _Announcing(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._started = started
+        self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._started()
+            self._on_started()
+
+
+@contextlib.contextmanager
+def _process_settings() -> Iterator[None]:
+    """Ignore the signals that uvicorn raises again after a graceful shutdown, and silence the form parser's log.
+
+    Clients could fill the log with malformed forms. Both settings are restored at the end.
+    """
+    parser_log = logging.getLogger("python_multipart")
+    level, in_main = parser_log.level, threading.current_thread() is threading.main_thread()
+    handlers = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGTERM, signal.SIGINT)} if in_main else {}
+    parser_log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        parser_log.setLevel(level)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def check_exposure(host: str, token: str | None) -> None:
-    """Beyond this machine only with a token."""
-    if token is not None and len(token) < _SHORTEST_TOKEN:
-        raise ConfigError(f"the token has {len(token)} characters: use {_SHORTEST_TOKEN} or more that nobody can guess")
+    """Raise if the server would be reachable from other machines without a token, or if the token is short."""
+    if token is not None and len(token) < _MIN_TOKEN_LENGTH:
+        raise ConfigError(f"the token has {len(token)} characters: use at least {_MIN_TOKEN_LENGTH} random characters")
     if token is None and not is_loopback(host):
         raise ConfigError(
-            f"--host {host} is reachable from other machines and needs a token: set {TOKEN} or give --token-file"
+            f"--host {host} is reachable from other machines and needs a token: "
+            f"set {TOKEN_VARIABLE} or give --token-file"
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Of a name: whether all its addresses are."""
+    """Return whether all addresses of the host are loopback addresses."""
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError as error:
@@ -89,13 +113,13 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: str | None) -> str | None:
-    """From a file, else from the environment: a command line can be read by every user of the machine."""
+    """Read the token from a file or the environment. All users of a machine can see its command lines."""
     if path is None:
-        return os.environ.get(TOKEN) or None
+        return os.environ.get(TOKEN_VARIABLE) or None
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text("utf-8").strip()
     except OSError as error:
-        raise UsageError(f"--token-file {path}: {error.strerror}; name a file that holds the token") from error
+        raise UsageError(f"--token-file {path}: {error.strerror}; name a file that contains the token") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -106,5 +130,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        raise UsageError(f"cannot listen at {host} port {port} ({error}): choose another --port") from error
+        raise UsageError(f"cannot listen on {host} port {port} ({error}): choose another --port") from error
     return listener

@@ -1,4 +1,4 @@
-"""What stands behind the endpoints: models and their batchers, decoders, the lane for explanations, deadlines."""
+"""Everything behind the HTTP endpoints: models and their batchers, decoders, the explanation thread, deadlines."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -11,38 +11,37 @@ import numpy as np
 
 from vitkit.model import ViT
 from vitkit.serve.batching import Batcher
-from vitkit.serve.decoder_pool import Decoded, Decoders
-from vitkit.serve.errors import Refusal
-from vitkit.serve.limits import Gate, Limits
+from vitkit.serve.decoder_pool import Decoded, DecoderPool
+from vitkit.serve.errors import APIError
+from vitkit.serve.limits import Admission, Limits
 from vitkit.serve.metrics import Metrics
-from vitkit.serve.models import Served
+from vitkit.serve.models import ServedModel
 
 T = TypeVar("T")
 
 
-class House:
-    """Open as a context. Predictions and explanations run in threads of their own: a slow explanation delays no
-    prediction."""
+class InferenceService:
+    """Runs as a context manager. Explanations have their own thread, so a slow one does not delay predictions."""
 
-    def __init__(self, models: Mapping[str, Served], limits: Limits, samples: Mapping[str, bytes]) -> None:
+    def __init__(self, models: Mapping[str, ServedModel], limits: Limits, samples: Mapping[str, bytes]) -> None:
         self.models, self.limits, self.samples = dict(models), limits, dict(samples)
-        self.gate = Gate(limits)
-        self.metrics = Metrics(lambda: self.gate.images, lambda: self.gate.bytes)
+        self.admission = Admission(limits)
+        self.metrics = Metrics(lambda: self.admission.images, lambda: self.admission.bytes)
         self.decoding = dict.fromkeys(self.models, 0)
         self.explaining = 0
         self.ready = False
 
     def __enter__(self) -> Self:
-        for model in self.models.values():  # first: where it fails, nothing else is under way
+        for model in self.models.values():  # first: if this fails, no thread or process has been started
             model.predictor.warm_up()
-        self.decoders = Decoders(
-            [m.predictor.preprocess for m in self.models.values()], self.limits, self.metrics.replaced.add
+        self.decoders = DecoderPool(
+            [m.predictor.preprocess for m in self.models.values()], self.limits, self.metrics.decoders_replaced.inc
         )
-        self.lane = ThreadPoolExecutor(1, thread_name_prefix="explain")
+        self.explain_executor = ThreadPoolExecutor(1, thread_name_prefix="explain")
         self.batchers = {
             name: Batcher(
-                model.predictor.scores, self.limits.batch, self.limits.wait_ms / 1000,
-                coming=partial(self.decoding.__getitem__, name), observe=partial(self._observe, name),
+                model.predictor.scores, self.limits.batch_size, self.limits.batch_wait_ms / 1000,
+                pending=partial(self.decoding.__getitem__, name), observe=partial(self._observe_batch, name),
             )
             for name, model in self.models.items()
         }  # fmt: skip
@@ -50,11 +49,11 @@ class House:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What has begun is finished first."""
+        """Finish the work that has started, then stop all threads and processes."""
         self.ready = False
         for batcher in self.batchers.values():
             batcher.close()
-        self.lane.shutdown(cancel_futures=True)
+        self.explain_executor.shutdown(cancel_futures=True)
         self.decoders.close()
 
     def is_ready(self) -> bool:
@@ -62,65 +61,67 @@ class House:
             b.thread.is_alive() for b in self.batchers.values()
         )  # fmt: skip
 
-    def model(self, name: str | None) -> Served:
+    def model(self, name: str | None) -> ServedModel:
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
-            raise Refusal("unknown_model", f"no model {name[:50]!r} is served: GET /v1/models lists them")
+            raise APIError("unknown_model", f"no model named {name[:50]!r} is served: GET /v1/models lists them")
         return self.models[name]
 
-    def explainable(self, name: str | None) -> tuple[Served, ViT]:
+    def explainable(self, name: str | None) -> tuple[ServedModel, ViT]:
         served = self.model(name)
         if served.predictor.model is None:
-            raise Refusal("cannot_explain", f"{served.name} is an export: it shows no attention")
+            raise APIError("cannot_explain", f"{served.name} is an exported model, which has no explanations")
         return served, served.predictor.model
 
-    async def decode(self, served: Served, encoded: bytes, until: float) -> Decoded:
+    async def decode(self, served: ServedModel, encoded: bytes, until: float) -> Decoded:
         self.decoding[served.name] += 1
         try:
-            which = list(self.models).index(served.name)
-            return await _before(until, self.decoders.submit(which, encoded))
+            index = list(self.models).index(served.name)
+            return await _before(until, self.decoders.submit(index, encoded))
         finally:
             self.decoding[served.name] -= 1
 
-    async def scores(self, served: Served, pixels: np.ndarray, until: float) -> np.ndarray:
-        """(K,) probabilities."""
+    async def probabilities(self, served: ServedModel, pixels: np.ndarray, until: float) -> np.ndarray:
+        """Return one probability per class."""
         return await _before(until, self.batchers[served.name].submit(pixels))
 
     async def explain(self, work: Callable[[], T], until: float) -> T:
-        if self.explaining >= self.limits.explaining:
-            raise Refusal("overloaded", f"{self.explaining} explanations are under way, as many as are taken at once")
+        """Run `work` in the thread for explanations."""
+        if self.explaining >= self.limits.queued_explanations:
+            raise APIError("overloaded", f"{self.explaining} explanations are in progress, the maximum: retry later")
         self.explaining += 1
-        job = self.lane.submit(work)
-        job.add_done_callback(partial(self._explained, asyncio.get_running_loop()))
+        job = self.explain_executor.submit(work)
+        job.add_done_callback(partial(self._on_explained, asyncio.get_running_loop()))
         return await _before(until, job)
 
-    def _explained(self, loop: asyncio.AbstractEventLoop, job: "Future") -> None:
-        """A place is free when the work is over, not when its client has given up."""
-        with suppress(RuntimeError):  # the server has stopped: nobody waits for a place
-            loop.call_soon_threadsafe(self._leave)
+    def _on_explained(self, loop: asyncio.AbstractEventLoop, job: "Future") -> None:
+        """Free the slot when the work ends, which may be after its client has given up."""
+        with suppress(RuntimeError):  # the event loop has stopped: nobody waits for a slot
+            loop.call_soon_threadsafe(self._free_slot)
 
-    def _leave(self) -> None:
+    def _free_slot(self) -> None:
         self.explaining -= 1
 
-    def _observe(self, name: str, images: int, seconds: float) -> None:
-        self.metrics.images.add(name, by=images)
-        self.metrics.batches.observe(images, name)
-        self.metrics.forward.observe(seconds, name)
+    def _observe_batch(self, name: str, images: int, seconds: float) -> None:
+        self.metrics.images.labels(name).inc(images)
+        self.metrics.batch_images.labels(name).observe(images)
+        self.metrics.batch_seconds.labels(name).observe(seconds)
 
 
 def deadline(seconds: float) -> float:
+    """Return the time of the event loop in `seconds` from now."""
     return asyncio.get_running_loop().time() + seconds
 
 
 async def _before(until: float, job: "Future[T]") -> T:
-    """The job's result; it is cancelled if it has not begun by the deadline."""
+    """Return the result of the job, or cancel it if it has not started by the deadline."""
     try:
         async with asyncio.timeout_at(until):
             return await asyncio.wrap_future(job)
     except TimeoutError:
-        raise Refusal("too_late", "the answer was not ready before the deadline") from None
+        raise APIError("too_late", "the response was not ready before the deadline") from None
     except asyncio.CancelledError:
         if job.cancelled():
-            raise Refusal("stopping", "the server is stopping") from None
+            raise APIError("stopping", "the server is stopping") from None
         raise

@@ -1,4 +1,4 @@
-"""What the page gets is what the model says."""
+"""The payloads contain the attention and explanations that Python computes."""
 
 import io
 import json
@@ -14,9 +14,10 @@ from PIL import Image
 import vitkit
 from vitkit.explanation import attention_maps, explain
 from vitkit.inference import Predictor
-from vitkit.serve import attention_api as attention
+from vitkit.serve import explain_api
+from vitkit.serve.models import ServedModel
 
-from .client import Server, picture
+from .client import Server, noise_png
 
 
 def unpack(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
@@ -37,8 +38,8 @@ def images(folder: Path, content: bytes) -> tuple[vitkit.ViT, torch.Tensor]:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_all_layers_heads_and_patches_come_at_once(server: Server, folders: tuple[Path, Path], which: int) -> None:
-    content = picture(50, 70, seed=4)
+def test_all_layers_heads_and_patches_are_sent_at_once(server: Server, folders: tuple[Path, Path], which: int) -> None:
+    content = noise_png(50, 70, seed=4)
     head, found = unpack(server.post(f"/v1/attention?model={folders[which].name}", content).content)
     model, batch = images(folders[which], content)
     with torch.no_grad():
@@ -54,8 +55,8 @@ def test_all_layers_heads_and_patches_come_at_once(server: Server, folders: tupl
     assert [p["label"] for p in head["predictions"]] == [p.label for p in expected]
 
 
-def test_one_row_is_given_where_it_is_asked_for(server: Server, folders: tuple[Path, Path]) -> None:
-    content = picture(seed=4)
+def test_a_single_row_can_be_requested(server: Server, folders: tuple[Path, Path]) -> None:
+    content = noise_png(seed=4)
     head, found = unpack(server.post("/v1/attention?query=1,2", content).content)
     model, batch = images(folders[0], content)
     expected = attention_maps(model, batch, query=(1, 2))[:, 0].flatten(-2).numpy()
@@ -63,17 +64,17 @@ def test_one_row_is_given_where_it_is_asked_for(server: Server, folders: tuple[P
     np.testing.assert_allclose(found[:, :, 0], expected, atol=1.01 / 510)
 
 
-def test_a_matrix_that_is_too_large_is_not_sent_whole(folders: tuple[Path, Path]) -> None:
-    predictor = Predictor(folders[0])
-    assert predictor.model is not None
-    whole = 3 * 2 * 17 * (16 + 4)  # layers × heads × rows × (codes and a scale)
-    assert attention.fits(predictor, predictor.model, whole)
-    assert not attention.fits(predictor, predictor.model, whole - 1)
+def test_a_matrix_that_is_too_large_is_sent_by_rows(folders: tuple[Path, Path]) -> None:
+    served = ServedModel("pets", Predictor(folders[0]), "")
+    model = served.predictor.model
+    assert model is not None
+    size = 3 * 2 * 17 * (16 + 4)  # layers × heads × rows × (codes and a scale)
+    assert explain_api.all_rows_fit(served, model, size)
+    assert not explain_api.all_rows_fit(served, model, size - 1)
     pixels = np.zeros((32, 32, 3), np.uint8)
-    found = attention.encode(predictor, predictor.model, pixels, None, whole=False)
-    assert found["code"].shape == (3, 2, 1, 16)
-    content = attention.pack(found["head"], found["scale"], found["code"])
-    assert unpack(content)[0]["rows"] == 1
+    header, scale, code = explain_api.attention(served, model, pixels, None, all_rows=False)
+    assert code.shape == (3, 2, 1, 16)
+    assert unpack(explain_api.pack(header, scale, code))[0]["rows"] == 1
 
 
 @pytest.mark.parametrize(
@@ -86,10 +87,10 @@ def test_a_matrix_that_is_too_large_is_not_sent_whole(folders: tuple[Path, Path]
         ("method=occlusion", {}),
     ],
 )
-def test_explanations_are_those_of_python(
+def test_explanations_equal_those_of_python(
     server: Server, folders: tuple[Path, Path], query: str, options: dict[str, Any]
 ) -> None:
-    content = picture(seed=6)
+    content = noise_png(seed=6)
     found = server.post(f"/v1/explain?{query}", content).json()
     model, batch = images(folders[0], content)
     expected = explain(model, batch, found["method"], **options)
@@ -98,14 +99,14 @@ def test_explanations_are_those_of_python(
     assert found["class"]["score"] == pytest.approx(expected.scores[0], abs=1e-5)
 
 
-def test_a_map_as_a_picture(server: Server, folders: tuple[Path, Path]) -> None:
-    content = picture(seed=6)
+def test_a_map_is_drawn_over_the_image(server: Server, folders: tuple[Path, Path]) -> None:
+    content = noise_png(seed=6)
     drawn = {}
     for opacity in (0, 80):
-        answer = server.post(f"/v1/explain?format=png&opacity={opacity}", content)
-        assert answer.headers["content-type"] == "image/png"
-        drawn[opacity] = np.asarray(Image.open(io.BytesIO(answer.content)))
+        response = server.post(f"/v1/explain?format=png&opacity={opacity}", content)
+        assert response.headers["content-type"] == "image/png"
+        drawn[opacity] = np.asarray(Image.open(io.BytesIO(response.content)))
     seen = Predictor(folders[0]).preprocess.array(content)
     assert drawn[0].shape == (448, 448, 3)
-    assert np.abs(drawn[0][7::14, 7::14].astype(int) - seen).mean() < 40  # the picture itself, enlarged
+    assert np.abs(drawn[0][7::14, 7::14].astype(int) - seen).mean() < 40  # the image itself, enlarged
     assert np.abs(drawn[0].astype(int) - drawn[80]).mean() > 20

@@ -1,0 +1,36 @@
+"""The decoder process checks headers before it decodes."""
+
+import struct
+import zlib
+
+import pytest
+
+from vitkit.data.preprocess import Preprocess
+from vitkit.serve.decoder_worker import CORRUPT, OK, REPLY, TOO_LARGE, decode_request
+
+from .client import Server, noise_png
+
+
+def bomb(side: int) -> bytes:
+    """Return a PNG whose header states side × side pixels and whose data is almost empty."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [8_000, 100_000, 2**31 - 1])
+def test_images_that_state_too_many_pixels_are_rejected(server: Server, side: int) -> None:
+    response = server.post("/v1/predict", bomb(side))
+    assert (response.status, response.code) == (413, "too_many_pixels")
+
+
+def test_a_reply_has_a_status_the_original_size_and_the_pixels() -> None:
+    preprocess, content = Preprocess(size=(8, 8)), noise_png(20, 30)
+    reply = decode_request(content, preprocess, 20 * 30)
+    assert REPLY.unpack(reply[: REPLY.size]) == (OK, 20, 30, 8 * 8 * 3)
+    assert reply[REPLY.size :] == preprocess.array(content).tobytes()
+    assert decode_request(content, preprocess, 20 * 30 - 1)[:1] == TOO_LARGE
+    assert decode_request(content[:100], preprocess, 20 * 30)[:1] == CORRUPT

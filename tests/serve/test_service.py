@@ -1,0 +1,60 @@
+"""Deadlines, the queue of explanations, and readiness."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vitkit.serve.errors import APIError
+from vitkit.serve.limits import Limits
+from vitkit.serve.models import load_models
+from vitkit.serve.service import InferenceService, deadline
+
+from .client import noise_png, wait_until
+
+
+@pytest.fixture
+def service(folders: tuple[Path, Path]) -> Iterator[InferenceService]:
+    with InferenceService(load_models([str(folders[0])]), Limits(decoders=1, queued_explanations=1), {}) as found:
+        yield found
+
+
+def test_an_image_is_decoded_and_classified(service: InferenceService) -> None:
+    async def run() -> np.ndarray:
+        served, until = service.model(None), deadline(60)
+        decoded = await service.decode(served, noise_png(), until)
+        return await service.probabilities(served, decoded.pixels, until)
+
+    assert asyncio.run(run()).sum() == pytest.approx(1, abs=1e-5)
+    wait_until(lambda: b'vitkit_images_total{model="pets"} 1.0' in service.metrics.text())
+    with pytest.raises(APIError, match="no model named 'others' is served"):
+        service.model("others")
+
+
+def test_an_explanation_keeps_its_slot_until_it_ends_even_if_its_client_gave_up(service: InferenceService) -> None:
+    release = threading.Event()
+
+    async def run() -> None:
+        with pytest.raises(APIError, match="deadline"):
+            await service.explain(release.wait, deadline(0.05))
+        with pytest.raises(APIError, match="1 explanations are in progress") as full:
+            await service.explain(release.wait, deadline(60))
+        assert full.value.status == 429
+        release.set()
+        while service.explaining:
+            await asyncio.sleep(0.01)
+        assert await service.explain(lambda: 3, deadline(60)) == 3
+
+    asyncio.run(run())
+
+
+def test_a_service_is_ready_while_its_threads_live(folders: tuple[Path, Path]) -> None:
+    service = InferenceService(load_models([str(folders[0])]), Limits(decoders=1), {})
+    assert not service.is_ready()
+    with service:
+        assert service.is_ready()
+        service.batchers["pets"].close()
+        wait_until(lambda: not service.is_ready())
