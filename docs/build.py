@@ -23,6 +23,7 @@ PARTS = {
     "guides": ("Guides", ["fine-tune", "small-data", "imbalance", "channels", "resolution", "data", "explain", "report",
                           "weights", "export", "serve", "scale", "plan", "shards", "reproduce"]),
     "reference": ("Reference", ["commands", "python", "recipes", "model"]),
+    "decisions": ("Decisions", ["README"]),
 }  # fmt: skip
 LINK = re.compile(r"(\]\()([^)\s#]+)?(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\S\n]*$", re.M | re.S)

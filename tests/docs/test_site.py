@@ -66,10 +66,10 @@ def test_every_page_is_whole_at_both_widths(site: Path, browser: Any) -> None:
     assert pictures >= 20
 
 
-def test_the_navigation_has_all_four_parts(site: Path, browser: Any) -> None:
+def test_the_navigation_has_all_parts(site: Path, browser: Any) -> None:
     look(browser, (site / "index.html").as_uri())
     every = "return [...document.querySelectorAll(arguments[0])].map((e) => e.pathname ?? e.textContent)"
-    assert browser.execute_script(every, ".sidebar-tree .caption") == ["Start", "Learn", "Guides", "Reference"]
+    assert browser.execute_script(every, ".sidebar-tree .caption") == ["Start", "Learn", "Guides", "Reference", "Decisions"]
     there = browser.execute_script(every, ".sidebar-tree a")
     assert {Path(p).name for p in there} >= {"your-images.html", "explain.html", "commands.html", "01_attention.html"}
 
