@@ -5,10 +5,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import dev
 import pytest
 import yaml
 
-import dev
 import vitkit
 
 from .pages import ROOT

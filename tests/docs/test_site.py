@@ -69,7 +69,8 @@ def test_every_page_is_whole_at_both_widths(site: Path, browser: Any) -> None:
 def test_the_navigation_has_all_parts(site: Path, browser: Any) -> None:
     look(browser, (site / "index.html").as_uri())
     every = "return [...document.querySelectorAll(arguments[0])].map((e) => e.pathname ?? e.textContent)"
-    assert browser.execute_script(every, ".sidebar-tree .caption") == ["Start", "Learn", "Guides", "Reference", "Decisions"]
+    parts = ["Start", "Learn", "Guides", "Reference", "Decisions"]
+    assert browser.execute_script(every, ".sidebar-tree .caption") == parts
     there = browser.execute_script(every, ".sidebar-tree a")
     assert {Path(p).name for p in there} >= {"your-images.html", "explain.html", "commands.html", "01_attention.html"}
 
