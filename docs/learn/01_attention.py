@@ -223,7 +223,7 @@ print("two heads by hand equal Attention.forward: largest difference", f"{(layer
 # %% [markdown]
 # And this is that forward: the code that trains, serves and explains every model of the library. `rearrange` does with
 # names what the loop above does with slices. `rope` is for rotary positions, which [chapter 4](04_positions.md)
-# explains.
+# explains, and `capture` lets [chapter 9](09_inside.md) look at the map.
 
 # %%
 source(Attention.forward)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vitkit.explanation import attention_map, whose_attention
+from vitkit.explanation import attention_map, describe_query
 from vitkit.model import create_model
 
 SMALL = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=(8, 12), patch_size=4, num_classes=3)
@@ -13,7 +13,7 @@ def test_a_pooled_class_token_is_asked_where_it_looks(registers: int) -> None:
     images = torch.randn(2, 3, 8, 12)
     full = model.attention(images, layers=[-1])[0]
     torch.testing.assert_close(attention_map(model, images).flatten(2), full[:, :, 0, 1 + registers :])
-    assert whose_attention(model) == "the class token's"
+    assert describe_query(model) == "the class token's"
 
 
 def test_a_mean_of_patches_is_the_mean_of_their_rows_and_registers_have_no_part() -> None:

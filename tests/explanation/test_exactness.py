@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from tests.model.small import OPTIONS, random_images, small_model
 from vitkit.explanation import attention_maps, explain
-from vitkit.explanation.capture import open_attention
+from vitkit.explanation.capture import differentiable_attention
 
 CLASSIFIERS = {name: o for name, o in OPTIONS.items() if o.get("num_classes") != 0}
 SIZES = {"own size": (16, 24), "other size": (8, 40)}
@@ -118,7 +118,7 @@ def test_a_chosen_token_is_asked(name, query):
 def test_opened_rows_sum_to_one_and_the_logits_are_the_models(options):
     model = small_model(**options)
     images = random_images(model)
-    weights, logits = open_attention(model, images)
+    weights, logits = differentiable_attention(model, images)
     expected, _ = reference(model, images)
     assert len(weights) == len(expected) == 3 + (model.config.pooling == "attention")
     for found, plain in zip(weights, expected, strict=True):

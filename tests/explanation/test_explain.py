@@ -163,9 +163,9 @@ def test_covering_changes_the_pixels_of_the_mask_and_no_others():
 
 REFUSED = {
     "unknown method": (dict(method="atention"), "unknown method 'atention'; did you mean 'attention'"),
-    "layer": (dict(method="attention", layer=3), "layer 3 is out of range: there are 3, 0…2"),
+    "layer": (dict(method="attention", layer=3), "layer 3 is out of range: use 0…2"),
     "layer of rollout": (dict(method="rollout", layer=-4), "layer -4 is out of range"),
-    "head": (dict(method="attention", head=2), "head 2 is out of range: there are 2"),
+    "head": (dict(method="attention", head=2), "head 2 is out of range: use 0…1"),
     "patch": (dict(method="attention", query=(4, 0)), "patch 4,0 is not in the grid of 4×3 patches: rows are 0…3"),
     "class": (dict(method="attribution", target="bea"), "unknown class 'bea'; did you mean 'bee'"),
     "class number": (dict(method="attribution", target=5), "class 5 is out of range: there are 5, 0…4"),

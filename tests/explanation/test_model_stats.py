@@ -56,7 +56,7 @@ def test_distances_are_pixels_between_centres():
 @pytest.mark.parametrize("name", ["plain", "registers", "no prefix", "many"])
 @torch.no_grad()
 def test_attention_distance_is_the_weighted_mean_over_queries_and_images(name, monkeypatch):
-    monkeypatch.setattr("vitkit.explanation.model_stats.ROWS_AT_ONCE", 5)  # more than one part
+    monkeypatch.setattr("vitkit.explanation.model_stats.ROWS_PER_CHUNK", 5)  # more than one part
     model = small_model(**OPTIONS[name])
     images = random_images(model, batch=3)
     found = attention_distance(model, images)

@@ -7,7 +7,7 @@ import torch
 from vitkit.errors import InputError
 from vitkit.model.validation import check_images, resolve_indices
 
-from .small import random_images, small_model
+from .small import random_images, small_config, small_model
 
 NAN, INFINITE = torch.zeros(3, 3, 16, 24), torch.zeros(3, 3, 16, 24)
 NAN[1, 2, 3, 4] = float("nan")
@@ -42,7 +42,7 @@ BAD = {
 @pytest.mark.parametrize(("images", "message"), BAD.values(), ids=BAD)
 def test_bad_images_are_one_line_that_names_the_values(images, message):
     with pytest.raises(InputError) as caught:
-        check_images(images, small_model())
+        check_images(images, small_config(), torch.float32)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -90,14 +90,14 @@ def test_other_dtypes_pass_under_autocast_and_into_a_model_of_that_dtype():
 def test_good_images_pass_without_a_change():
     images = random_images(small_model())
     before = images.clone()
-    assert check_images(images, small_model()) is None
+    assert check_images(images, small_config(), torch.float32) is None
     assert torch.equal(images, before)
 
 
-def test_pick_gives_all_by_default_and_turns_negative_indices():
+def test_resolve_indices_returns_all_by_default_and_resolves_negative_indices():
     assert resolve_indices("layer", None, 3) == [0, 1, 2]
     assert resolve_indices("layer", [-1, 0, -3], 3) == [2, 0, 0]
-    with pytest.raises(InputError, match=r"layer 3 is out of range: there are 3, 0…2, or -1 for the last"):
+    with pytest.raises(InputError, match=r"layer 3 is out of range: use 0…2, or -1 for the last"):
         resolve_indices("layer", [3], 3)
-    with pytest.raises(InputError, match="no layer asked for"):
+    with pytest.raises(InputError, match="no layer requested"):
         resolve_indices("layer", [], 3)

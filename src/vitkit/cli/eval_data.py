@@ -33,7 +33,7 @@ def open_judged(spec: str, models: "Sequence[ViT]", split: str | None, **opening
 
 
 def drawn_by(model: "ViT") -> dict[str, Any]:
-    return model.info.drawn_by
+    return model.info.split_settings
 
 
 def _learned_from(model: "ViT", spec: str, opening: dict[str, Any]) -> bool:

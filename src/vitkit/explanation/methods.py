@@ -8,8 +8,8 @@ from torch import Tensor
 
 from vitkit.errors import ConfigError, InputError, UnknownNameError
 from vitkit.explanation import relevance
-from vitkit.explanation.attention import Query, grid_of, mean_row, readout, to_grid
-from vitkit.explanation.capture import read_attention
+from vitkit.explanation.attention import Query, mean_attention, patch_grid, query_weights, to_grid
+from vitkit.explanation.capture import capture_attention
 from vitkit.explanation.occlusion import occlusion
 from vitkit.model import ViT
 from vitkit.model.validation import resolve_indices
@@ -44,9 +44,11 @@ def _attention(model: ViT, images: Tensor, asked: Asked) -> tuple[Tensor, Tensor
     c = model.config
     by_pool = c.pooling == "attention" and asked.layer is None and asked.query is None
     layer = c.depth if by_pool else c.depth - 1 if asked.layer is None else asked.layer % c.depth
-    whose = torch.ones(1) if by_pool else readout(model, grid_of(model, images), asked.query)
+    whose = torch.ones(1) if by_pool else query_weights(model, patch_grid(model, images), asked.query)
     heads = resolve_indices("head", None if asked.head is None else [asked.head], c.heads)
-    found, logits = read_attention(model, images, lambda q, k: mean_row(q[:, heads], k[:, heads], whose), [layer])
+    found, logits = capture_attention(
+        model, images, lambda q, k: mean_attention(q[:, heads], k[:, heads], whose), [layer]
+    )
     return to_grid(found[layer].mean(dim=1), model, images), logits
 
 
@@ -69,7 +71,7 @@ def _occlusion(model: ViT, images: Tensor, asked: Asked) -> tuple[Tensor, Tensor
 def _random(model: ViT, images: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(asked.seed)
     with torch.no_grad():
-        return torch.rand(len(images), *grid_of(model, images), generator=generator), model(images)
+        return torch.rand(len(images), *patch_grid(model, images), generator=generator), model(images)
 
 
 METHODS: dict[str, Method] = {

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitkit.evaluation.predict import eval_mode
-from vitkit.explanation.attention import ROWS_AT_ONCE, grid_of, to_grid
-from vitkit.explanation.capture import read_attention
+from vitkit.explanation.attention import ROWS_PER_CHUNK, patch_grid, to_grid
+from vitkit.explanation.capture import capture_attention
 from vitkit.model import ViT
 from vitkit.model.attention import attention_weights
 from vitkit.model.config import Pair
@@ -68,19 +68,19 @@ def attention_distance(model: ViT, images: Float[Tensor, "b c h w"]) -> Float[np
     """How far each head looks, in pixels: the distance between patches, weighted by attention, averaged over queries
     and images. Attention to the class token and registers has no distance and is left out."""
     prefix = model.config.prefix
-    far = patch_distances(grid_of(model, images), model.config.patch_size).to(images.device)
+    far = patch_distances(patch_grid(model, images), model.config.patch_size).to(images.device)
 
     def read(q: Tensor, k: Tensor) -> Tensor:
         total = torch.zeros(q.shape[1], device=q.device)
-        for start in range(0, len(far), ROWS_AT_ONCE):
-            rows = slice(prefix + start, prefix + start + ROWS_AT_ONCE)
+        for start in range(0, len(far), ROWS_PER_CHUNK):
+            rows = slice(prefix + start, prefix + start + ROWS_PER_CHUNK)
             weights = attention_weights(q[:, :, rows], k)[..., prefix:]
-            length = torch.einsum("bhqt,qt->bhq", weights, far[start : start + ROWS_AT_ONCE]) / weights.sum(dim=-1)
+            length = torch.einsum("bhqt,qt->bhq", weights, far[start : start + ROWS_PER_CHUNK]) / weights.sum(dim=-1)
             total += length.sum(dim=(0, 2))
         return total / (len(q) * len(far))
 
     with eval_mode(model):
-        found, _ = read_attention(model, images, read, range(model.config.depth))
+        found, _ = capture_attention(model, images, read, range(model.config.depth))
     return torch.stack([found[i] for i in range(model.config.depth)]).cpu().numpy()
 
 
@@ -99,7 +99,7 @@ def feature_colours(model: ViT, images: Float[Tensor, "b c h w"]) -> Float[np.nd
 
     The components are those of all images together: the same colour means the same thing in each.
     """
-    grid = grid_of(model, images)
+    grid = patch_grid(model, images)
     with eval_mode(model):
         tokens = model.forward_features(images)[:, model.config.prefix :].float()
     flat = tokens.flatten(0, 1) - tokens.mean(dim=(0, 1))

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vitkit.errors import InputError
-from vitkit.explanation.attention import grid_of
+from vitkit.explanation.attention import patch_grid
 from vitkit.model import ViT
 from vitkit.model.config import Pair
 
@@ -28,7 +28,7 @@ def occlusion(
     A window of `window` × `window` patches, about a fifth of the grid's shorter side by default, is moved over the
     image by half its side and filled with the mean of the normalisation. One forward for each place.
     """
-    grid = grid_of(model, images)
+    grid = patch_grid(model, images)
     covered = windows(grid, max(round(min(grid) / 5), 1) if window is None else window).to(images.device)
     with torch.no_grad():
         logits = model(images)

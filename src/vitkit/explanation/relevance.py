@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitkit.explanation.attention import Query, grid_of, readout, to_grid
-from vitkit.explanation.capture import open_attention, read_attention
+from vitkit.explanation.attention import Query, patch_grid, query_weights, to_grid
+from vitkit.explanation.capture import capture_attention, differentiable_attention
 from vitkit.model import ViT
 from vitkit.model.attention import attention_weights
 
@@ -29,36 +29,39 @@ def rollout(
 ) -> tuple[Maps, Logits]:
     """Attention multiplied through the layers, up to and with `layer` (the last by default)."""
     depth = model.config.depth
-    found, logits = read_attention(model, images, lambda q, k: attention_weights(q, k).mean(dim=1))
+    found, logits = capture_attention(model, images, lambda q, k: attention_weights(q, k).mean(dim=1))
     last = depth - 1 if layer is None else layer % depth
     rolled = _identity(found[0])
-    for i in range(last + 1):
-        rolled = (found[i] @ rolled + rolled) / 2
     pool = found.get(depth) if query is None and last == depth - 1 else None
-    return _read(rolled, model, images, query, pool), logits
+    with torch.autocast(images.device.type, enabled=False):
+        for i in range(last + 1):
+            rolled = (found[i] @ rolled + rolled) / 2
+        return _read(rolled, model, images, query, pool), logits
 
 
 def gradient(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
     """Rollout in which what the class's gradient leaves of the attention takes the place of the attention."""
     weighted, logits = _weighted(model, images, target)
     rolled = _identity(weighted[0])
-    for layer in weighted[: model.config.depth]:
-        rolled = (layer @ rolled + rolled) / (1 + layer.sum(dim=-1, keepdim=True))
-    return _read(rolled, model, images, None, *weighted[model.config.depth :]), logits
+    with torch.autocast(images.device.type, enabled=False):
+        for layer in weighted[: model.config.depth]:
+            rolled = (layer @ rolled + rolled) / (1 + layer.sum(dim=-1, keepdim=True))
+        return _read(rolled, model, images, None, *weighted[model.config.depth :]), logits
 
 
 def attribution(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
     """Relevance of a class, added up through the layers."""
     weighted, logits = _weighted(model, images, target)
     relevance = _identity(weighted[0])
-    for layer in weighted[: model.config.depth]:
-        relevance = relevance + layer @ relevance
-    return _read(relevance, model, images, None, *weighted[model.config.depth :]), logits
+    with torch.autocast(images.device.type, enabled=False):
+        for layer in weighted[: model.config.depth]:
+            relevance = relevance + layer @ relevance
+        return _read(relevance, model, images, None, *weighted[model.config.depth :]), logits
 
 
 def _weighted(model: ViT, images: Tensor, target: Tensor | None) -> tuple[list[Float[Tensor, "b q t"]], Logits]:
     """Ā of every layer: (∇A ⊙ A)⁺, averaged over the heads. No gradient is left in the model."""
-    weights, logits = open_attention(model, images)
+    weights, logits = differentiable_attention(model, images)
     target = logits.argmax(dim=1) if target is None else target
     with torch.inference_mode(False), torch.enable_grad():
         of_class = logits.gather(1, target[:, None]).sum()  # images do not meet, so that each has its own gradient
@@ -73,7 +76,7 @@ def _read(
     if pool is not None:
         row = (pool @ matrix)[:, 0]
     else:
-        row = readout(model, grid_of(model, images), query).to(matrix.device) @ matrix
+        row = query_weights(model, patch_grid(model, images), query).to(matrix.device) @ matrix
     return to_grid(row, model, images)
 
 

@@ -81,7 +81,7 @@ def explain(
     model = model if isinstance(model, ViT) else load_model(model)
     chosen = check(method, model, dict(layer=layer, head=head, query=query, target=target, window=window))
     batch, source = prepare_images(model, images, image_size)
-    check_images(batch, model)
+    check_images(batch, model.config, model.patch_embed.proj.weight.dtype)
     targets = None if target is None else class_indices(model, target, len(batch)).to(batch.device)
     maps, logits = [], []
     step = at_once(model, batch)

@@ -83,7 +83,7 @@ def export(
     if len(stems) == 1:
         stems = {"model": next(iter(stems.values()))}
     for at_size in stems.values():
-        check_images(torch.zeros(1, at_size.channels, *at_size.size), vit)
+        check_images(torch.zeros(1, at_size.channels, *at_size.size), vit.config, torch.float32)
     building = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     building.mkdir(parents=True)
     try:
@@ -135,7 +135,7 @@ def _check_set(
     vit: ViT, preprocess: Any, names: Sequence[str], calibrate: str | Path | None, int8: bool, opening: dict[str, Any]
 ) -> CheckSet:
     if calibrate is not None:
-        return from_data(calibrate, preprocess, names, **{**vit.info.drawn_by, **opening})
+        return from_data(calibrate, preprocess, names, **{**vit.info.split_settings, **opening})
     if own := own_data(vit.info.recipe):
         return from_data(own.pop("data"), preprocess, names, **{**own, **opening})
     if int8:

@@ -1,4 +1,4 @@
-"""The Vision Transformer: batch in, logits out. Read `vit.py` first, then follow its imports."""
+"""The Vision Transformer: images in, logits out. Read `vit.py` first, then follow its imports."""
 
 from vitkit.model.config import ViTConfig
 from vitkit.model.info import ModelInfo

@@ -5,28 +5,26 @@
     SA(z) = A v                      (7)
     MSA(z) = [SA₁(z); …; SAₕ(z)] U   (8)
 
-The forward runs (6) and (7) in one fused kernel (kernel.py) that never holds A in memory. `attention_weights` is the
-plain meaning of (6); `Attention.weights` evaluates it on request, for the heads and query rows that were asked for.
+The forward computes (6) and (7) in one fused kernel (sdpa.py), which never stores A. `attention_weights` computes (6)
+as it is written. A `capture` passed to the forward receives the q and k of every layer and can call it on them.
 
 Shapes: b batch, h heads, t tokens, d model width, e head width, q query rows.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.model.config import ViTConfig
 from vitkit.model.pos_embed import Rope, apply_rope
-from vitkit.model.sdpa import attend
+from vitkit.model.sdpa import Capture, attend
 
 
 def attention_weights(q: Float[Tensor, "b h q e"], k: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h q t"]:
-    """A of eq. 6, in float32 as the fused kernels accumulate it, also where autocast would halve it."""
+    """Return A of eq. 6 in float32, also under autocast: the fused kernels accumulate in float32 as well."""
     with torch.autocast(q.device.type, enabled=False):
         scores = q.float() @ k.float().mT / math.sqrt(q.shape[-1])
         return scores.softmax(dim=-1)
@@ -45,30 +43,10 @@ class Attention(nn.Module):
         self.proj = nn.Linear(inner, config.width)
         self.proj_drop = nn.Dropout(config.dropout)
 
-    def forward(self, x: Float[Tensor, "b t d"], rope: Rope | None = None) -> Float[Tensor, "b t d"]:
+    def forward(
+        self, x: Float[Tensor, "b t d"], rope: Rope | None = None, capture: Capture | None = None
+    ) -> Float[Tensor, "b t d"]:
         q, k, v = rearrange(self.qkv(x), "b t (qkv h e) -> qkv b h t e", qkv=3, h=self.heads)
         q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
-        dropout = self.attention_dropout if self.training else 0.0
-        heads = attend(q, k, v, dropout)
+        heads = attend(q, k, v, self.attention_dropout if self.training else 0.0, capture)
         return self.proj_drop(self.proj(rearrange(heads, "b h t e -> b t (h e)")))
-
-    def weights(
-        self,
-        x: Float[Tensor, "b t d"],
-        rope: Rope | None = None,
-        heads: Sequence[int] | None = None,
-        queries: Sequence[int] | None = None,
-    ) -> Float[Tensor, "b h q t"]:
-        """What the forward's kernel used: exact, and only for the heads and query rows asked for."""
-        q, k = rearrange(self._project_qk(x), "b t (qk h e) -> qk b h t e", qk=2, h=self.heads)
-        q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
-        if heads is not None:
-            q, k = q[:, list(heads)], k[:, list(heads)]
-        if queries is not None:
-            q = q[:, :, list(queries)]
-        return attention_weights(q, k)
-
-    def _project_qk(self, x: Tensor) -> Tensor:
-        """The first two thirds of eq. 5: the map needs no values."""
-        rows = 2 * self.heads * self.head_width
-        return F.linear(x, self.qkv.weight[:rows], None if self.qkv.bias is None else self.qkv.bias[:rows])

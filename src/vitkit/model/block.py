@@ -1,6 +1,6 @@
-"""The encoder block: attention, then an MLP, each on a normalised input and added back (eq. 2 and 3)."""
+"""The encoder block: attention, then an MLP, each on a normalised input and added to the residual (eq. 2 and 3)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitkit.model.attention import Attention
 from vitkit.model.config import ViTConfig
 from vitkit.model.pos_embed import Rope
+from vitkit.model.sdpa import Capture
 
 
 class Block(nn.Module):
@@ -29,24 +30,16 @@ class Block(nn.Module):
         self.ls2 = _layer_scale(config)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Float[Tensor, "b t d"], rope: Rope | None = None) -> Float[Tensor, "b t d"]:
-        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), rope)))
+    def forward(
+        self, x: Float[Tensor, "b t d"], rope: Rope | None = None, capture: Capture | None = None
+    ) -> Float[Tensor, "b t d"]:
+        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), rope, capture)))
         x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
         return x
 
-    def attention(
-        self,
-        x: Float[Tensor, "b t d"],
-        rope: Rope | None = None,
-        heads: Sequence[int] | None = None,
-        queries: Sequence[int] | None = None,
-    ) -> Float[Tensor, "b h q t"]:
-        """The weights with which this block's attention looks at its input."""
-        return self.attn.weights(self.norm1(x), rope, heads, queries)
-
 
 class MLP(nn.Module):
-    """Two linear layers with a GELU between them: exact, or approximated by tanh or, in CLIP, by a sigmoid."""
+    """Two linear layers with a GELU between them: exact, or approximated by tanh or (in CLIP) by a sigmoid."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -68,12 +61,12 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": partial(nn.GELU, approximate="tanh"),
     "quick_gelu": QuickGELU,
-    "swiglu": nn.GELU,  # of attention pooling, whose MLP has no gate
+    "swiglu": nn.GELU,  # for the MLP of attention pooling, which has no gate
 }
 
 
 class SwiGLU(nn.Module):
-    """The first layer makes twice the width; one half, through SiLU, gates the other (Shazeer 2020; DINOv2)."""
+    """A gated MLP: SiLU of one half of the first layer gates the other half (Shazeer 2020; DINOv2)."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -87,7 +80,7 @@ class SwiGLU(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """A learned factor per channel on what a branch adds (Touvron et al. 2021, CaiT)."""
+    """A learned factor per channel on the output of a branch (Touvron et al. 2021, CaiT)."""
 
     def __init__(self, width: int, value: float) -> None:
         super().__init__()
@@ -99,7 +92,7 @@ class LayerScale(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Stochastic depth (Huang et al. 2016): now and then an image skips the branch; the rest is scaled up to match."""
+    """Stochastic depth (Huang et al. 2016): random images skip the branch, and the others are scaled up to match."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

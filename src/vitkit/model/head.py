@@ -1,4 +1,4 @@
-"""From tokens to classes (eq. 4): pooling, and the layer of the pre-training head."""
+"""From tokens to classes (eq. 4): pooling, and the hidden layer of the pre-training head."""
 
 import torch
 import torch.nn.functional as F
@@ -8,17 +8,18 @@ from torch import Tensor, nn
 
 from vitkit.model.block import MLP
 from vitkit.model.config import ViTConfig
+from vitkit.model.sdpa import Capture, attend
 
 
 class Pool(nn.Module):
-    """One vector per image: the class token, a mean over tokens, or both side by side (as DINOv2's classifiers)."""
+    """Reduce the tokens to the class token, a mean, or both concatenated (as in DINOv2's classifiers)."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.kind = config.pooling
         self.prefix = config.prefix
 
-    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b pooled"]:
+    def forward(self, tokens: Float[Tensor, "b t d"], capture: Capture | None = None) -> Float[Tensor, "b pooled"]:
         if self.kind == "cls":
             return tokens[:, 0]
         if self.kind == "cls_mean":
@@ -27,7 +28,7 @@ class Pool(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """A learned query looks at all tokens, then an MLP (the MAP head of Zhai et al. 2022)."""
+    """Attention from one learned query to all tokens, then an MLP (the MAP head of Zhai et al. 2022)."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -40,15 +41,15 @@ class AttentionPool(nn.Module):
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b d"]:
+    def forward(self, tokens: Float[Tensor, "b t d"], capture: Capture | None = None) -> Float[Tensor, "b d"]:
         q = rearrange(self.q(self.latent), "1 1 (h e) -> 1 h 1 e", h=self.heads).expand(tokens.shape[0], -1, -1, -1)
         k, v = rearrange(self.kv(tokens), "b t (kv h e) -> kv b h t e", kv=2, h=self.heads)
-        pooled = self.proj(rearrange(F.scaled_dot_product_attention(q, k, v), "b h 1 e -> b 1 (h e)"))
+        pooled = self.proj(rearrange(attend(q, k, v, capture=capture), "b h 1 e -> b 1 (h e)"))
         return (pooled + self.mlp(self.norm(pooled)))[:, 0]
 
 
 class PreLogits(nn.Module):
-    """tanh(Wx + b), before the classifier while pre-training (section 3.1); dropped for fine-tuning."""
+    """tanh(Wx + b) before the classifier in pre-training (section 3.1); dropped for fine-tuning."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The metadata that travels with a model's weights."""
+"""`ModelInfo`: the metadata that is stored with a model's weights."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """`load_model` leaves it in `model.info`; `save_model` writes it back."""
+    """The attribute `model.info`: `load_model` sets it, `save_model` writes it. Empty for a new model."""
 
     class_names: Sequence[str] = ()
     preprocess: "Preprocess | None" = None
@@ -19,11 +19,11 @@ class ModelInfo:
     data: Mapping[str, Any] = field(default_factory=dict)  # name, fingerprint and counts of the training data
     metrics: Mapping[str, Any] = field(default_factory=dict)
     license: str = ""
-    origin: Mapping[str, Any] = field(default_factory=dict)  # of weights that came from elsewhere: LoadReport.origin()
+    origin: Mapping[str, Any] = field(default_factory=dict)  # of weights from another library: LoadReport.origin()
 
     @property
-    def drawn_by(self) -> dict[str, Any]:
-        """What decided which images were set aside for validation, where the data did not say so: for `open_data`."""
+    def split_settings(self) -> dict[str, Any]:
+        """Arguments with which `open_data` draws the validation split that training used."""
         return {key: self.recipe[key] for key in ("seed", "val_fraction") if key in self.recipe}
 
     def replace(self, **changes: Any) -> "ModelInfo":

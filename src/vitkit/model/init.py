@@ -1,10 +1,10 @@
-"""The first weights of a ViT, drawn in a fixed order from one generator: the same seed, the same model.
+"""Initial weights of a ViT, drawn in a fixed order from one generator: the same seed gives the same model.
 
-normal   linear layers get a truncated normal of 0.02, as in timm and DeiT: right for widths of some hundreds
-xavier   … a uniform whose width follows from the layer's (Glorot), as in the paper's code: right for any width
+normal   linear layers get a truncated normal with a deviation of 0.02, as in timm and DeiT; suits widths of hundreds
+xavier   linear layers get a uniform scaled by their width (Glorot), as in the paper's code; suits any width
 
-Either way biases are zero, the patch projection and the stem keep the variance of their input (LeCun, as in the
-paper's code), tokens and positions get the truncated normal, and every block draws its own numbers.
+In both, biases are zero, and tokens and positions get the truncated normal. The patch projection and the stem keep the
+variance of their input (LeCun, as in the paper's code). Every block draws its own numbers.
 """
 
 import math
@@ -15,15 +15,15 @@ from torch import nn
 from vitkit.model.block import LayerScale
 from vitkit.model.head import AttentionPool
 
-_STACKED = {"qkv": 3, "kv": 2}  # one weight that holds several matrices, each with a width of its own
-_KEPT = 0.87962566  # the standard deviation of a unit normal that is cut at ±2
+_STACKED = {"qkv": 3, "kv": 2}  # weights that concatenate several matrices, each initialised by its own width
+_TRUNCATED_STD = 0.87962566  # the standard deviation of a unit normal that is truncated at ±2
 
 
 @torch.no_grad()
 def init_weights(model: nn.Module, generator: torch.Generator | None = None, xavier: bool = False) -> None:
     def normal(tensor: torch.Tensor, std: float) -> None:
-        uncut = std / _KEPT
-        nn.init.trunc_normal_(tensor, std=uncut, a=-2 * uncut, b=2 * uncut, generator=generator)
+        full_std = std / _TRUNCATED_STD
+        nn.init.trunc_normal_(tensor, std=full_std, a=-2 * full_std, b=2 * full_std, generator=generator)
 
     for path, module in model.named_modules():
         match module:

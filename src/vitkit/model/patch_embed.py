@@ -12,19 +12,19 @@ from vitkit.model.config import Pair, ViTConfig
 
 
 def patchify(images: Float[Tensor, "b c h w"], patch: Pair) -> Float[Tensor, "b n p"]:
-    """Each row is one patch, flattened: row by row over the grid, channel by channel inside.
+    """Return one flattened patch per row: row by row over the grid, channel by channel inside.
 
-    A plain `reshape(b, n, p)` would cut the image into runs of consecutive pixels instead: the grid axes have to
-    be moved outside of the pixel axes first, which is what the pattern below says.
+    A plain `reshape(b, n, p)` would cut the image into runs of consecutive pixels instead. The grid axes have to be
+    moved outside of the pixel axes first, as the pattern below does.
     """
     return rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=patch[0], pw=patch[1])
 
 
 class PatchEmbed(nn.Module):
-    """Every patch times the same matrix E.
+    """Multiply every patch by the same matrix E.
 
-    A convolution whose stride is its kernel size *is* that product, so both ways share one weight and a checkpoint
-    fits either. With a stem of k layers, smaller patches are cut from its feature map, which is 2ᵏ times smaller.
+    A convolution whose stride is its kernel size *is* that product, so both forms share one weight, and a checkpoint
+    fits either. With a stem of k layers, the patches are cut from its feature map, which is 2ᵏ times smaller.
     """
 
     def __init__(self, config: ViTConfig) -> None:
@@ -44,7 +44,7 @@ class PatchEmbed(nn.Module):
 
 
 def _conv_stem(in_channels: int, channels: tuple[int, ...]) -> nn.Sequential:
-    """Strided 3×3 convolutions (Xiao et al. 2021); no batch norm, so that no image depends on its neighbours."""
+    """Strided 3×3 convolutions (Xiao et al. 2021), without batch norm, so that images do not affect each other."""
     layers: list[nn.Module] = []
     for before, after in zip((in_channels, *channels), channels, strict=False):
         layers += [nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1), nn.GELU()]

@@ -1,9 +1,9 @@
-"""How a token knows where its patch was: the second half of eq. 1, + E_pos, and its relatives.
+"""Position embeddings: the second half of eq. 1, + E_pos, and two alternatives.
 
-learned  a table of one vector per patch, trained; resampled when the grid of patches is another one
+learned  a trained table with one vector per patch, resampled if the grid of patches has another size
 sincos   a fixed function of row and column (Beyer et al. 2022, Better plain ViT baselines)
-rotary   queries and keys are turned by angles that grow with row and column (Su et al. 2021; axial, with
-         coordinates in [-1, 1] as in DINOv3, so that another resolution keeps the range seen in training)
+rotary   queries and keys are rotated by angles that grow with row and column (Su et al. 2021). Axial, with coordinates
+         in [-1, 1] as in DINOv3, so that another resolution keeps the range seen in training
 
 Shapes: b batch, h heads, n patches, t all tokens, d width, e head width.
 """
@@ -18,11 +18,11 @@ from torch import Tensor
 
 from vitkit.model.config import Pair
 
-Rope = tuple[Float[Tensor, "n e"], Float[Tensor, "n e"]]  # cosines and sines, one row per patch
+Rope = tuple[Float[Tensor, "n e"], Float[Tensor, "n e"]]  # cosines and sines of the angles, one row per patch
 
 
 def resample_table(table: Float[Tensor, "n d"], old: Pair, new: Pair, mode: str) -> Float[Tensor, "m d"]:
-    """The learned table seen as a picture of d channels, resized to another grid.
+    """Resize the learned table, seen as an image with d channels, to another grid.
 
     Antialiased, as in timm: without it a smaller grid would pick single rows and drop the rest.
     """
@@ -34,7 +34,7 @@ def resample_table(table: Float[Tensor, "n d"], old: Pair, new: Pair, mode: str)
 
 
 def sincos_table(grid: Pair, width: int, device: torch.device | None = None) -> Float[Tensor, "n d"]:
-    """A quarter of the width each: sin(column), cos(column), sin(row), cos(row), at falling frequencies."""
+    """Return sin(column), cos(column), sin(row), cos(row) at falling frequencies, a quarter of the width each."""
     rows, columns = torch.meshgrid(*(torch.arange(g, device=device) for g in grid), indexing="ij")
     frequencies = 10_000.0 ** -(torch.arange(width // 4, device=device) / (width // 4 - 1))
     x, y = (axis.flatten()[:, None] * frequencies for axis in (columns, rows))
@@ -42,7 +42,7 @@ def sincos_table(grid: Pair, width: int, device: torch.device | None = None) -> 
 
 
 def axial_rope(grid: Pair, head_width: int, device: torch.device | None = None, base: float = 100.0) -> Rope:
-    """The angles of every patch: e/4 frequencies for its row and e/4 for its column, on both halves of the head."""
+    """Return the rotation of every patch: e/4 frequencies for its row and e/4 for its column, on both head halves."""
     rows, columns = (2 * (torch.arange(g, device=device) + 0.5) / g - 1 for g in grid)
     centres = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), dim=-1).flatten(0, 1)
     frequencies = 2 * math.pi * base ** -(torch.arange(0, head_width, 4, device=device) / head_width)
@@ -51,7 +51,7 @@ def axial_rope(grid: Pair, head_width: int, device: torch.device | None = None, 
 
 
 def apply_rope(x: Float[Tensor, "b h t e"], rope: Rope | None) -> Float[Tensor, "b h t e"]:
-    """Turn the pairs (xᵢ, xᵢ₊ₑ⸝₂) of every patch token; prefix tokens have no place and stay as they are."""
+    """Rotate the pairs (xᵢ, xᵢ₊ₑ⸝₂) of every patch token. Prefix tokens have no position and stay as they are."""
     if rope is None:
         return x
     cos, sin = (part.to(x.dtype) for part in rope)

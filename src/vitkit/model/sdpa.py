@@ -1,12 +1,12 @@
-"""softmax(q kᵀ / √e) v (eq. 6 and 7) in one fused kernel, which never holds the t × t weights.
+"""Compute softmax(q kᵀ / √e) v (eq. 6 and 7) in the fastest exact kernel, which never stores the t × t weights.
 
-The exception to taking it as it comes: training in bf16 on a CPU, where the fused kernel's backward is slow. Where the
-CPU has units for bf16, and the weights are not many, plain products take half the time; else float32 does better,
-conversions included. `python benchmarks/attention.py` prints the table for a machine, kept in
-benchmarks/results/attention.txt.
+The fused kernel is used everywhere except for bf16 training on a CPU, where its backward is slow. There, plain products
+are twice as fast if the CPU has bf16 instructions and the sequence is short; otherwise float32 is faster, conversions
+included. `python benchmarks/attention.py` prints the measurements; benchmarks/results/attention.txt holds one.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -15,22 +15,31 @@ from torch import Tensor
 
 from vitkit.runtime.device import BF16, bf16_support
 
-SHORT = 256  # tokens up to which plain products hold no more than float32 copies of queries, keys and values would
+# Called with q and k before the kernel runs. If it returns weights, the output is computed from them, in the graph.
+Capture = Callable[[Tensor, Tensor], Tensor | None]
 
+SHORT = 256  # tokens up to which the weights need no more memory than float32 copies of q, k and v would
 
-_HAS_NATIVE_BF16 = bf16_support() > BF16.EMULATED  # asked once: a compiler cannot trace the question
+_HAS_NATIVE_BF16 = bf16_support() > BF16.EMULATED  # evaluated at import because a compiler cannot trace the call
 
 
 def attend(
-    q: Float[Tensor, "b h t e"], k: Float[Tensor, "b h t e"], v: Float[Tensor, "b h t e"], dropout: float = 0.0
-) -> Float[Tensor, "b h t e"]:
+    q: Float[Tensor, "b h q e"],
+    k: Float[Tensor, "b h t e"],
+    v: Float[Tensor, "b h t e"],
+    dropout: float = 0.0,
+    capture: Capture | None = None,
+) -> Float[Tensor, "b h q e"]:
+    """Return softmax(q kᵀ / √e) v. This is the one place where attention can be captured."""
+    if capture is not None and (weights := capture(q, k)) is not None:
+        return F.dropout(weights, dropout, training=dropout > 0).to(v.dtype) @ v
     if not _backward_is_slow(q):
         return fused(q, k, v, dropout)
     return plain(q, k, v) if uses_unfused_backward(q.shape[2], dropout) else in_float32(q, k, v, dropout)
 
 
 def uses_unfused_backward(tokens: int, dropout: float = 0.0) -> bool:
-    """In bf16 on this CPU."""
+    """Return whether bf16 training on this CPU uses plain products for sequences of this length."""
     return _HAS_NATIVE_BF16 and tokens <= SHORT and not dropout
 
 
@@ -49,4 +58,6 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _backward_is_slow(q: Tensor) -> bool:
-    return q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.requires_grad and torch.is_grad_enabled()
+    """Attention pooling has a single query per image: any kernel is fast there."""
+    bf16_on_cpu = q.device.type == "cpu" and q.dtype == torch.bfloat16
+    return bf16_on_cpu and q.requires_grad and torch.is_grad_enabled() and q.shape[2] > 1

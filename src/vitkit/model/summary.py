@@ -1,7 +1,7 @@
-"""Counted, never quoted: parameters and multiply-adds of a model, layer by layer.
+"""Count the parameters and multiply-adds of a model, layer by layer.
 
-Multiply-adds are those of the matrix products, attention included, plus five per element of a LayerNorm: the
-convention of fvcore, by which papers and timm state 17.58 GMACs for ViT-B/16.
+Multiply-adds are those of the matrix products, attention included, plus five per element of a LayerNorm. This is
+fvcore's convention, by which papers and timm state 17.58 GMACs for ViT-B/16.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ from vitkit.model.block import DropPath
 from vitkit.model.config import Pair, ViTConfig
 from vitkit.model.vit import create_model
 
-_SILENT = (nn.Identity, nn.Dropout, DropPath)  # they change nothing when the model is used
+_HIDDEN = (nn.Identity, nn.Dropout, DropPath)  # they do nothing in eval mode
 
 
 @dataclass(frozen=True)
-class Row:
-    """One module: what it returns for a batch of one, what it holds, what it costs."""
+class LayerSummary:
+    """One module: the shape of its output for a batch of one, its parameters and its multiply-adds."""
 
     path: str
     kind: str
@@ -31,19 +31,19 @@ class Row:
     macs: int
 
 
-def summarize(config: ViTConfig, image_size: Pair | None = None, depth: int = 2) -> list[Row]:
-    """A row per module down to `depth` levels, the whole model first. Runs on the meta device: no memory, no time."""
+def summarize(config: ViTConfig, image_size: Pair | None = None, depth: int = 2) -> list[LayerSummary]:
+    """Return a row per module down to `depth` levels, the complete model first. Runs on the meta device."""
     model = create_model(config, device="meta").eval()
     shapes: dict[str, tuple[int, ...]] = {}
 
-    def note(path: str) -> Any:
+    def record_shape(path: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             shapes[path] = tuple(output.shape)
 
         return hook
 
     for path, module in model.named_modules():
-        module.register_forward_hook(note(path))
+        module.register_forward_hook(record_shape(path))
     norms = {torch.ops.aten.native_layer_norm: _layer_norm_flops}
     with FlopCounterMode(display=False, custom_mapping=norms) as counter, torch.no_grad():
         model(torch.empty(1, config.in_channels, *(image_size or config.image_size), device="meta"))
@@ -51,18 +51,20 @@ def summarize(config: ViTConfig, image_size: Pair | None = None, depth: int = 2)
     flops = {path.partition(".")[2]: sum(ops.values()) for path, ops in counts.items() if path != "Global"}
     rows = []
     for path, module in model.named_modules():
-        if isinstance(module, nn.ModuleList):  # never called itself: it costs what its blocks cost
-            macs = sum(flops.get(f"{path}.{i}", 0) for i in range(len(module))) // 2
-            rows.append(
-                Row(path, f"{len(module)} × {type(module[0]).__name__}", shapes[f"{path}.0"], _parameters(module), macs)
-            )
-        elif path in shapes and not isinstance(module, _SILENT):
-            rows.append(Row(path, type(module).__name__, shapes[path], _parameters(module), flops.get(path, 0) // 2))
-    return [row for row in rows if _level(row.path) <= depth]
+        if _level(path) > depth or isinstance(module, _HIDDEN):
+            continue
+        kind, shape, macs = type(module).__name__, shapes.get(path), flops.get(path, 0)
+        if isinstance(module, nn.ModuleList):  # never called itself: its cost is the sum of its blocks
+            kind, shape = f"{len(module)} × {type(module[0]).__name__}", shapes[f"{path}.0"]
+            macs = sum(flops.get(f"{path}.{i}", 0) for i in range(len(module)))
+        if shape is not None:
+            parameters = sum(p.numel() for p in module.parameters())
+            rows.append(LayerSummary(path, kind, shape, parameters, macs // 2))
+    return rows
 
 
-def totals(config: ViTConfig) -> Row:
-    """The whole model in one row. All blocks are alike, so one and two of them tell what the rest will add."""
+def totals(config: ViTConfig) -> LayerSummary:
+    """Return the complete model in one row. All blocks cost the same, so depths one and two give every other depth."""
     one, two = (summarize(config.replace(depth=depth), depth=0)[0] for depth in (1, 2))
     more = config.depth - 1
     return dataclasses.replace(
@@ -78,7 +80,3 @@ def _layer_norm_flops(shape: Any, *args: Any, **kwargs: Any) -> int:
 
 def _level(path: str) -> int:
     return len(path.split(".")) if path else 0
-
-
-def _parameters(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())

@@ -4,7 +4,7 @@ Shapes: b batch, c channels, (h, w) pixels, t = prefix + patches tokens, d width
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitkit.errors import ConfigError
+from vitkit.model.attention import attention_weights
 from vitkit.model.block import Block
 from vitkit.model.config import Pair, ViTConfig
 from vitkit.model.head import AttentionPool, Pool, PreLogits
@@ -19,17 +20,22 @@ from vitkit.model.info import ModelInfo
 from vitkit.model.init import init_weights
 from vitkit.model.patch_embed import PatchEmbed
 from vitkit.model.pos_embed import Rope, axial_rope, resample_table, sincos_table
+from vitkit.model.sdpa import Capture
 from vitkit.model.validation import check_images, resolve_indices
+from vitkit.model.variants import get_config
 
 
 class ViT(nn.Module):
-    """A plain `nn.Module`: images of any size that the patch divides → logits."""
+    """Images of any size that the patch size divides → logits.
+
+    A `capture` passed to the forward receives the queries and keys of every attention layer, in order (see sdpa.py).
+    """
 
     def __init__(self, config: ViTConfig | Mapping[str, Any], generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = c = config if isinstance(config, ViTConfig) else ViTConfig.from_dict(config)
-        self.grad_checkpointing = False  # trade time for memory: keep one tensor per block, recompute the rest
-        self.info = ModelInfo()  # class names, preprocessing … that travel with the weights
+        self.info = ModelInfo()
+        self.grad_checkpointing = False
 
         self.patch_embed = PatchEmbed(c)
         self.cls_token = nn.Parameter(torch.empty(1, 1, c.width)) if c.class_token else None
@@ -51,27 +57,31 @@ class ViT(nn.Module):
         self.head_dist = _classifier(c) if c.distillation else None
         init_weights(self, generator, xavier=c.init == "xavier")
 
-    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
+    def forward(self, images: Float[Tensor, "b c h w"], capture: Capture | None = None) -> Float[Tensor, "b k"]:
         """y = LN(z_L⁰), then the classifier (eq. 4)."""
-        logits, distilled = self.forward_heads(images)
+        logits, distilled = self.forward_heads(images, capture)
         return logits if distilled is None else (logits + distilled) / 2
 
-    def forward_heads(self, images: Float[Tensor, "b c h w"]) -> tuple[Float[Tensor, "b k"], Tensor | None]:
-        """The classifier's logits, and those of the distillation token, which a teacher trains, where there is one."""
-        tokens = self.forward_features(images)
-        logits = self.head(self.pre_logits(self.fc_norm(self.attn_pool(tokens))))
+    def forward_heads(
+        self, images: Float[Tensor, "b c h w"], capture: Capture | None = None
+    ) -> tuple[Float[Tensor, "b k"], Tensor | None]:
+        """Return the classifier's logits, and those of the distillation token if the model has one (DeiT)."""
+        tokens = self.forward_features(images, capture)
+        logits = self.head(self.pre_logits(self.fc_norm(self.attn_pool(tokens, capture))))
         return logits, None if self.head_dist is None else self.head_dist(tokens[:, 1])
 
-    def forward_features(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b t d"]:
-        """All tokens after the last norm: class and distillation token, then registers, then patches row by row."""
+    def forward_features(
+        self, images: Float[Tensor, "b c h w"], capture: Capture | None = None
+    ) -> Float[Tensor, "b t d"]:
+        """Return all tokens after the last norm: class and distillation token, registers, then patches row by row."""
         x, rope = self.embed(images)
         for block in self.blocks:
-            x = self._run(block, x, rope)
+            x = self._run(block, x, rope, capture)
         return self.norm(x)
 
     def embed(self, images: Float[Tensor, "b c h w"]) -> tuple[Float[Tensor, "b t d"], Rope | None]:
-        """z₀ = [x_class; xₚ¹E; xₚ²E; …; xₚᴺE] + E_pos (eq. 1), and the angles of rotary positions."""
-        check_images(images, self)
+        """z₀ = [x_class; xₚ¹E; xₚ²E; …; xₚᴺE] + E_pos (eq. 1), and the rotation of rotary positions."""
+        check_images(images, self.config, self.patch_embed.proj.weight.dtype)
         grid = images.shape[2] // self.config.patch_size[0], images.shape[3] // self.config.patch_size[1]
         class_position, patch_position = self._positions(grid)
         tokens = []
@@ -85,7 +95,7 @@ class ViT(nn.Module):
         return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), rope
 
     def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
-        """What to add to the class token and to the patch tokens."""
+        """Return what is added to the class tokens and to the patch tokens."""
         c = self.config
         if self.pos_embed is not None:
             class_rows, table = self.pos_embed[0, : self.class_rows], self.pos_embed[0, self.class_rows :]
@@ -95,32 +105,25 @@ class ViT(nn.Module):
             return 0.0, sincos_table(grid, c.width, weight.device).to(weight.dtype)
         return 0.0, 0.0
 
-    def _run(self, block: nn.Module, x: Tensor, rope: Rope | None) -> Tensor:
+    def _run(self, block: nn.Module, x: Tensor, rope: Rope | None, capture: Capture | None = None) -> Tensor:
+        if capture is not None:
+            return block(x, rope, capture)
         if self.grad_checkpointing and self.training:
             return checkpoint(block, x, rope, use_reentrant=False)
         return block(x, rope)
 
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Keep one tensor per block in training and recompute the others in the backward: less memory, more time."""
-        self.grad_checkpointing = enable
-
-    def no_weight_decay(self) -> set[str]:
-        """Return the names of tokens and position tables, which optimizers should not decay."""
-        names = ("cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent")
-        return {name for name, _ in self.named_parameters() if name in names}
-
     def forward_intermediates(
         self, images: Float[Tensor, "b c h w"], layers: Sequence[int] | None = None, norm: bool = False
     ) -> list[Float[Tensor, "b t d"]]:
-        """The tokens after the given blocks (all by default; -1 is the last), through the final norm if asked."""
-        wanted = resolve_indices("layer", layers, self.config.depth)
+        """Return the tokens after the given blocks (default: all; -1 is the last), with the final norm if `norm`."""
+        indices = resolve_indices("layer", layers, self.config.depth)
         x, rope = self.embed(images)
         found = {}
-        for i, block in enumerate(self.blocks[: max(wanted, default=-1) + 1]):
+        for i, block in enumerate(self.blocks[: max(indices) + 1]):
             x = self._run(block, x, rope)
-            if i in wanted:
+            if i in indices:
                 found[i] = self.norm(x) if norm else x
-        return [found[i] for i in wanted]
+        return [found[i] for i in indices]
 
     def attention(
         self,
@@ -129,27 +132,29 @@ class ViT(nn.Module):
         heads: Sequence[int] | None = None,
         queries: Sequence[int] | None = None,
     ) -> Float[Tensor, "layers b heads queries t"]:
-        """Exact softmax weights, for what was asked (everything by default): rows sum to one over all tokens.
+        """Return the exact softmax weights of the given layers, heads and query tokens (default: all of them).
 
-        The forward runs on its fused kernel as always; queries and keys of the asked layers are computed once more.
-        Token 0 is the class token if there is one: `queries=[0]` is "where the class token looks".
+        Rows sum to one over all tokens. The forward itself runs on its fused kernel, up to the last requested layer.
+        Token 0 is the class token if there is one: `queries=[0]` gives the attention of the class token.
         """
-        wanted = resolve_indices("layer", layers, self.config.depth)
+        indices = resolve_indices("layer", layers, self.config.depth)
         heads = resolve_indices("head", heads, self.config.heads)
         x, rope = self.embed(images)
         rows = resolve_indices("query", queries, x.shape[1])
-        found = {}
-        for i, block in enumerate(self.blocks[: max(wanted, default=-1) + 1]):
-            if i in wanted:
-                found[i] = cast(Block, block).attention(x, rope, heads, rows)
-            if i < max(wanted):
-                x = self._run(block, x, rope)
-        return torch.stack([found[i] for i in wanted])
+        found: list[Tensor] = []
+
+        def capture(q: Tensor, k: Tensor) -> None:
+            found.append(attention_weights(q[:, heads][:, :, rows], k[:, heads]))
+
+        for i, block in enumerate(self.blocks[: max(indices) + 1]):
+            x = self._run(block, x, rope, capture if i in indices else None)
+        order = sorted(set(indices))
+        return torch.stack([found[order.index(i)] for i in indices])
 
     def reset_classifier(self, num_classes: int, hidden: int = 0) -> None:
-        """A new classifier: zero weights, so that fine-tuning starts from the features as they are (section 4.1).
+        """Replace the classifier by one of zero weights, so that fine-tuning starts from the features (section 4.1).
 
-        The hidden layer of a pre-training head is dropped, or made anew where `hidden` gives its width.
+        The hidden layer of a pre-training head is dropped, or initialised again with the width `hidden`.
         """
         self.config = self.config.replace(num_classes=num_classes, head_hidden=hidden)
         self.info = self.info.replace(class_names=())  # the old names must not label the new classes
@@ -163,6 +168,15 @@ class ViT(nn.Module):
             for parameter in head.parameters() if head is not None else ():
                 nn.init.zeros_(parameter)
 
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """In training, keep one tensor per block and recompute the others in the backward: less memory, more time."""
+        self.grad_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of the tokens and of the position table, which optimizers should not decay."""
+        names = {"cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent"}
+        return names & {name for name, _ in self.named_parameters()}
+
 
 def _classifier(c: ViTConfig) -> nn.Module:
     return nn.Linear(c.head_hidden or c.pooled_width, c.num_classes) if c.num_classes else nn.Identity()
@@ -175,13 +189,11 @@ def create_model(
     device: str | torch.device = "cpu",
     **changes: Any,
 ) -> ViT:
-    """A ViT by name, config or dictionary, with any config field changed: `create_model(name, num_classes=10)`.
+    """Create a ViT by name, config or dictionary, with config fields changed: `create_model(name, num_classes=10)`.
 
-    With a seed the weights are drawn from a generator of their own and torch's global state stays untouched.
-    `device="meta"` makes the model without memory: for counting, or for weights that are loaded afterwards.
+    With a seed, the weights are drawn from a generator of their own, and torch's global state stays untouched.
+    `device="meta"` allocates no memory: for counting, or for weights that are loaded afterwards.
     """
-    from vitkit.model.variants import get_config
-
     if isinstance(model, str):
         config = get_config(model)
     elif isinstance(model, ViTConfig):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitkit.errors import CorruptImageError
 from vitkit.evaluation import Evaluation
-from vitkit.explanation import DEFAULT, METHODS, attention_map, explain, whose_attention
+from vitkit.explanation import DEFAULT, METHODS, attention_map, describe_query, explain
 from vitkit.report.html import section, text
 from vitkit.report.images import heat, overlay, ramp, tile
 from vitkit.report.run_assets import Subject
@@ -84,7 +84,7 @@ def examples(subject: Subject, evaluation: Evaluation, *more: str) -> str:
         for i in range(len(cases))
     ]  # fmt: skip
     about = (
-        f"Images it did not learn from. Attention is that of the last layer, {whose_attention(model)}: exact softmax "
+        f"Images it did not learn from. Attention is that of the last layer, {describe_query(model)}: exact softmax "
         "weights, averaged over the heads and then head by head on one scale. "
         f"{DEFAULT.capitalize()}: {METHODS[DEFAULT].about}; attention alone says where, not what for."
     )

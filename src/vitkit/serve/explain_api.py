@@ -23,7 +23,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 from vitkit.errors import UsageError
-from vitkit.explanation import Explanation, attention_maps, explain, whose_attention
+from vitkit.explanation import Explanation, attention_maps, describe_query, explain
 from vitkit.explanation.attention import Query
 from vitkit.model import ViT
 from vitkit.serve.decoder_pool import Decoded
@@ -85,7 +85,7 @@ def attention(
         "layers": rows.shape[0],
         "heads": rows.shape[1],
         "rows": "all" if all_rows else 1,
-        "summary": whose_attention(model),
+        "summary": describe_query(model),
     }
     return header, scale, code
 
