@@ -9,6 +9,7 @@ imagenet1k_classes.json`) and two photographs of scikit-image, `data.cat()` and 
 import argparse
 import base64
 import io
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ class Recorder:
 
     def sweep(self, places: list[tuple[float, float]], steps: int = 4) -> None:
         """Move the pointer over the image along these places, given as fractions of its sides."""
-        for (x0, y0), (x1, y1) in zip(places, places[1:], strict=False):
+        for (x0, y0), (x1, y1) in itertools.pairwise(places):
             for step in range(1, steps + 1):
                 x, y = x0 + (x1 - x0) * step / steps, y0 + (y1 - y0) * step / steps
                 self.page.point(x, y)
