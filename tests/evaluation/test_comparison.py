@@ -73,6 +73,18 @@ def test_the_same_seed_gives_the_same_interval_and_the_order_of_samples_another_
     assert compare(right_where(a), right_where(b), seed=6).interval != first.interval
 
 
+@pytest.mark.parametrize(("only_a", "only_b", "significant", "agree"), [(0, 9, True, True), (3, 4, False, True), (5, 0, False, False)])
+def test_the_summary_says_which_to_trust_if_interval_and_test_disagree(
+    only_a: int, only_b: int, significant: bool, agree: bool
+) -> None:
+    a, b = np.ones(100, dtype=bool), np.ones(100, dtype=bool)
+    a[:only_b], b[50 : 50 + only_a] = False, False
+    text = compare(right_where(a), right_where(b)).summary("old", "new")
+    assert f"Only new is right on {only_b} images, only old on {only_a}" in text
+    assert ("is significant at the 5% level" if significant else "is not significant at the 5% level") in text
+    assert ("Interval and test disagree: trust the test" in text) is not agree
+
+
 def test_a_model_equals_itself() -> None:
     p = right_where(np.arange(50) % 3 > 0)
     c = compare(p, p)
@@ -105,8 +117,8 @@ def test_other_samples_are_refused_and_the_message_says_what_differs() -> None:
         "class names differ, first at 1: 'b' and 'c'": other(class_names=["a", "c"]),
         "class names differ: 2 and 3 of them": other(class_names=["a", "b", "c"], logits=np.zeros((3, 3))),
         "samples differ, first at 2: 'z.png' and 'w.png'$": other(names=["x.png", "y.png", "w.png"]),
-        "first at 0: 'x.png' and 'y.png', in order only": other(names=["y.png", "x.png", "z.png"]),
-        "2 labels differ, first that of y.png": other(labels=a.labels ^ np.array([0, 1, 1])),
+        "first at 0: 'x.png' and 'y.png'; they are the same in another order": other(names=["y.png", "x.png", "z.png"]),
+        "2 labels differ, the first for y.png": other(labels=a.labels ^ np.array([0, 1, 1])),
     }
     for says, b in cases.items():
         with pytest.raises(DataError, match=says):
@@ -115,13 +127,13 @@ def test_other_samples_are_refused_and_the_message_says_what_differs() -> None:
 
 
 @given(st.integers(1, 60), st.floats(0.5, 0.999))
-def test_students_t_equals_that_of_scipy(freedom: int, level: float) -> None:
-    assert student_t(freedom, level) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-9)
+def test_students_t_equals_that_of_scipy(degrees: int, level: float) -> None:
+    assert student_t(degrees, level) == pytest.approx(stats.t.ppf((1 + level) / 2, degrees), rel=1e-9)
 
 
-@pytest.mark.parametrize(("freedom", "t"), [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (30, 2.042)])
-def test_students_t_gives_the_values_of_the_printed_tables(freedom: int, t: float) -> None:
-    assert student_t(freedom) == pytest.approx(t, abs=5e-4)
+@pytest.mark.parametrize(("degrees", "t"), [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (30, 2.042)])
+def test_students_t_gives_the_values_of_the_printed_tables(degrees: int, t: float) -> None:
+    assert student_t(degrees) == pytest.approx(t, abs=5e-4)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8, unique=True))
@@ -130,7 +142,7 @@ def test_the_interval_of_a_mean_equals_that_of_scipy(values: list[float]) -> Non
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert found.interval == pytest.approx((expected.low, expected.high), abs=1e-12)
     assert (found.n, found.mean) == (len(values), pytest.approx(np.mean(values)))
-    assert found.deviation == pytest.approx(np.std(values, ddof=1))
+    assert found.std == pytest.approx(np.std(values, ddof=1))
 
 
 def test_what_has_no_interval_is_refused() -> None:

@@ -200,7 +200,7 @@ def test_mistakes_are_the_most_confident_ones_first() -> None:
 def test_rows_beyond_one_chunk_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     p = make(100, 7)
     whole = p.samples
-    monkeypatch.setattr(m, "ROWS", 32)
+    monkeypatch.setattr(m, "CHUNK_ROWS", 32)
     parts = make(100, 7).samples
     for name in ("predicted", "rank", "confidence", "nll", "brier"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))

@@ -1,6 +1,6 @@
-"""How good is a model, how sure may one be of that, and where does it fail?"""
+"""Evaluate models: accuracy with confidence intervals, calibration, errors per class, comparisons."""
 
-from vitkit.evaluation.comparison import Comparison, Mean, compare, mean_interval
+from vitkit.evaluation.comparison import Comparison, MeanEstimate, compare, mean_interval
 from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
 from vitkit.evaluation.metrics import Predictions, Temperature, cross_fitted_temperature, fit_temperature
 from vitkit.evaluation.plots import plot_classes, plot_confusion, plot_reliability
@@ -9,7 +9,7 @@ from vitkit.evaluation.predict import ResolutionResult, evaluate, predict_logits
 __all__ = [
     "Comparison",
     "Evaluation",
-    "Mean",
+    "MeanEstimate",
     "Predictions",
     "ResolutionResult",
     "Temperature",

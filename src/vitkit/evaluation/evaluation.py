@@ -1,4 +1,4 @@
-"""`Evaluation`: everything that is measured of a set of predictions, and its JSON."""
+"""`Evaluation`: all metrics of a set of predictions, and their JSON document."""
 
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
@@ -26,16 +26,16 @@ from vitkit.evaluation.metrics import (
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Fractions, not percent; intervals are Wilson's at 95 %."""
+    """All metrics of a model on a split, as fractions. Intervals are Wilson's at 95 %."""
 
-    predictions: Predictions = field(repr=False)  # kept to compare sample by sample, and to fit a temperature
+    predictions: Predictions = field(repr=False)  # to compare sample by sample, and to fit a temperature
     n: int
     top1: float
     top1_interval: Interval
-    top5: float  # of all classes where there are fewer than 5, and then 1
+    top5: float  # 1 if there are at most 5 classes
     top5_interval: Interval
-    balanced_accuracy: float  # the mean recall of the classes that have samples
-    macro_f1: float  # the mean F1 of the classes that have samples or were predicted
+    balanced_accuracy: float  # mean recall of the classes that have samples
+    macro_f1: float  # mean F1 of the classes that have samples or were predicted
     nll: float
     ece: float
     brier: float
@@ -46,11 +46,11 @@ class Evaluation:
 
     @property
     def loss(self) -> float:
-        """What training calls it: the plain cross-entropy, which is the NLL."""
+        """The cross-entropy without label smoothing or class weights: the NLL under the name that training uses."""
         return self.nll
 
     def to_dict(self) -> dict[str, Any]:
-        """One JSON document. A ratio of nothing, such as the recall of a class without samples, is null."""
+        """Return the JSON document. An undefined ratio, such as the recall of a class without samples, is null."""
         numbers = ("n", "top1", "top5", "balanced_accuracy", "macro_f1", "loss", "nll", "ece", "brier")
         return {
             **{name: getattr(self, name) for name in numbers},
@@ -66,7 +66,7 @@ class Evaluation:
 
 
 def evaluate_predictions(predictions: Predictions, mistakes: int = 20) -> Evaluation:
-    """All that is measured; of the mistakes the given number, the most confident first."""
+    """Compute all metrics, with the `mistakes` most confident mistakes."""
     scores = per_class(predictions)
     return Evaluation(
         predictions=predictions,

@@ -1,4 +1,4 @@
-"""The labels of a data set in the numbering of a model: by name where the data set has names, by index where not."""
+"""Map the labels of a data set to the class indices of a model: by name, or by number if the data have no names."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from vitkit.errors import DataError
 
 
 def match_labels(data: Dataset, split: Split, class_names: Sequence[str]) -> Split:
-    """The split with labels that index `class_names`; a class that the model does not know is an error."""
-    numbers = {name: i for i, name in enumerate(class_names)}
+    """Return the split with labels that index `class_names`. A class that the model does not have is an error."""
+    indices = {name: i for i, name in enumerate(class_names)}
     if not data.named:
         targets = [int(name) for name in data.class_names]
         if targets and max(targets) >= len(class_names):
-            raise DataError(f"{data.name} has the label {max(targets)}, the model only {len(class_names)} classes")
-    elif unknown := [name for name in data.class_names if name not in numbers]:
+            raise DataError(f"{data.name} has the label {max(targets)}, but the model has {len(class_names)} classes")
+    elif unknown := [name for name in data.class_names if name not in indices]:
         shown = ", ".join(map(repr, unknown[:3]))
-        raise DataError(f"{data.name} has {len(unknown)} classes that the model does not know, such as {shown}")
+        raise DataError(f"{data.name} has {len(unknown)} classes that the model does not have, such as {shown}")
     else:
-        targets = [numbers[name] for name in data.class_names]
+        targets = [indices[name] for name in data.class_names]
     return Split(split.images, np.array(targets, dtype=np.int64)[split.labels])

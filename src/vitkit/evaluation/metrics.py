@@ -1,7 +1,7 @@
-"""From arrays to numbers: accuracy, scores per class, calibration. No model and no files here.
+"""Compute metrics from arrays: accuracy, scores per class, calibration.
 
-Everything is a fraction, never a percentage. Sums are in float64 and taken a few thousand rows at a time, so that
-50,000 samples of 1,000 classes need little more memory than their logits.
+All values are fractions, never percentages. Sums are in float64 over a few thousand rows at a time, so 50,000 samples
+of 1,000 classes need little more memory than their logits.
 """
 
 import math
@@ -17,25 +17,25 @@ from vitkit.errors import DataError, InputError, NotFiniteError
 
 Interval = tuple[float, float]
 
-BINS = 15  # of the confidences, as in Guo et al. 2017
-LEVEL = 0.95  # of every interval
-ROWS = 4096  # taken at a time
+BINS = 15  # of the confidence, as in Guo et al. 2017
+LEVEL = 0.95  # confidence level of every interval
+CHUNK_ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model said about samples whose labels are known. Checked when it is made."""
+    """Logits of a model for labelled samples. They are validated on creation."""
 
     logits: np.ndarray  # (N, K) float32
     labels: np.ndarray  # (N,) int64
     class_names: Sequence[str]  # K of them
-    names: Sequence[str] | None = None  # what to call the samples: their paths
-    skipped: Sequence[str] = ()  # images that were left out, each with the reason
+    names: Sequence[str] | None = None  # of the samples: their paths
+    skipped: Sequence[str] = ()  # "name: reason" of each image that was left out
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         set_(self, "logits", np.asarray(self.logits, dtype=np.float32))
-        set_(self, "labels", _whole_numbers(np.asarray(self.labels)))
+        set_(self, "labels", _as_class_indices(np.asarray(self.labels)))
         set_(self, "class_names", tuple(self.class_names))
         set_(self, "names", None if self.names is None else tuple(self.names))
         set_(self, "skipped", tuple(self.skipped))
@@ -49,7 +49,7 @@ class Predictions:
         class_names: Sequence[str],
         names: Sequence[str] | None = None,
     ) -> Self:
-        """Their logarithms serve as logits. A probability of 0 becomes the smallest normal float32, 1.2e-38."""
+        """Use the logarithms of probabilities as logits. A 0 becomes the smallest normal float32, 1.2e-38."""
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim == 2 and not (np.all(p >= 0) and np.allclose(p.sum(axis=1), 1, atol=1e-3)):
             raise InputError("probabilities must be at least 0 and sum to 1 in each row: pass logits as `logits`")
@@ -59,31 +59,32 @@ class Predictions:
         return len(self.labels)
 
     def scaled(self, temperature: float) -> "Predictions":
-        """The same with logits divided by a temperature: other confidences, the same ranking."""
+        """Return a copy with logits divided by a temperature: the confidence changes, the ranking does not."""
         if not (math.isfinite(temperature) and temperature > 0):
             raise InputError(f"temperature {temperature}: must be a number above 0")
         return replace(self, logits=self.logits / np.float32(temperature))
 
     @cached_property
     def samples(self) -> "Samples":
-        parts = [_look(z, y) for z, y in _chunks(self)]
+        """Per-sample values, computed once."""
+        parts = [_sample_columns(z, y) for z, y in _chunks(self)]
         return Samples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What all metrics need to know of each sample: (N,) arrays."""
+    """Values of each sample that the metrics are computed from: (N,) arrays."""
 
-    predicted: np.ndarray  # the class of the highest logit; of equal ones the first
-    rank: np.ndarray  # of the label: how many classes come before it, 0 when it is the predicted one
-    confidence: np.ndarray  # the probability of the predicted class
-    nll: np.ndarray  # −log of the probability of the label
+    predicted: np.ndarray  # class of the highest logit; the first of equal ones
+    rank: np.ndarray  # of the label: number of classes ranked above it, 0 if it is predicted
+    confidence: np.ndarray  # probability of the predicted class
+    nll: np.ndarray  # −log probability of the label
     brier: np.ndarray  # Σₖ (pₖ − [k is the label])²
 
 
 @dataclass(frozen=True)
 class ClassScore:
-    """A ratio whose denominator is 0 is None, not 0: nothing is known of it."""
+    """Scores of one class. A ratio whose denominator is 0 is undefined: None, not 0."""
 
     label: str
     precision: float | None  # None: never predicted
@@ -94,7 +95,7 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class Bin:
-    """The samples whose confidence is in (low, high]; None where there are none."""
+    """The samples whose confidence is in (low, high]. Means are None if there are none."""
 
     low: float
     high: float
@@ -105,7 +106,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Temperature:
-    """ECE and NLL are those of the samples it was fitted on; judge it by others."""
+    """A fitted temperature. ECE and NLL are those of the samples it was fitted on: evaluate it on others."""
 
     temperature: float
     ece_before: float
@@ -116,18 +117,20 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Mistake:
+    """A misclassified sample."""
+
     index: int
-    path: str | None  # the sample's name, if it has one
+    path: str | None  # name of the sample, if it has one
     label: str
     predicted: str
-    score: float  # the probability given to the predicted class
+    score: float  # probability of the predicted class
 
 
 def top_k(predictions: Predictions, k: int = 1) -> float:
-    """How often the label is among the k highest logits. With fewer than k classes: always.
+    """Return how often the label is among the k highest logits: 1.0 if there are at most k classes.
 
-    Equal logits rank by class index, so a model that says the same of every class scores as one that always
-    answers with the first, not as one that is always right.
+    Equal logits rank by class index. So a model with constant logits scores as one that always predicts the first
+    class, not as one that is always right.
     """
     if k < 1:
         raise InputError(f"top-{k} accuracy: k must be at least 1")
@@ -135,17 +138,17 @@ def top_k(predictions: Predictions, k: int = 1) -> float:
 
 
 def wilson_interval(successes: int, n: int, level: float = LEVEL) -> Interval:
-    """The score interval of a proportion (Wilson 1927): those p from which successes/n is less than z errors away.
+    """Return Wilson's score interval of a proportion (1927).
 
-    Unlike p ± z·√(p(1−p)/n) it stays within 0…1 and does not shrink to a point at 0 of n or n of n.
+    Unlike p ± z·√(p(1−p)/n) it stays within 0…1, and does not shrink to a point at 0 of n or n of n.
     """
     if not 0 <= successes <= n or n == 0:
-        raise InputError(f"{successes} of {n} is not a proportion: no interval")
+        raise InputError(f"{successes} of {n} is not a proportion: expected 0 ≤ successes ≤ n and n ≥ 1")
     z = NormalDist().inv_cdf((1 + level) / 2)
     p, shrink = successes / n, 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / shrink
-    # At the ends the formula gives exactly 0 or 1; rounding does not.
+    # At the ends the exact value is 0 or 1, but rounding misses it.
     return (0.0 if successes == 0 else middle - half, 1.0 if successes == n else middle + half)
 
 
@@ -154,24 +157,24 @@ def top_k_interval(predictions: Predictions, k: int = 1, level: float = LEVEL) -
 
 
 def confusion_matrix(predictions: Predictions) -> np.ndarray:
-    """(K, K) counts: the row is the label, the column what was predicted."""
+    """Return (K, K) counts: rows are labels, columns are predictions."""
     k = len(predictions.class_names)
     return np.bincount(predictions.labels * k + predictions.samples.predicted, minlength=k * k).reshape(k, k)
 
 
 def per_class(predictions: Predictions) -> tuple[ClassScore, ...]:
     confusion = confusion_matrix(predictions)
-    hits, support, claimed = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    hits, support, predicted = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
     return tuple(
-        ClassScore(label, _ratio(hit, n_claimed), _ratio(hit, n), _ratio(2 * hit, n + n_claimed), int(n))
-        for label, hit, n, n_claimed in zip(predictions.class_names, hits, support, claimed, strict=True)
+        ClassScore(label, _ratio(hit, n_predicted), _ratio(hit, n), _ratio(2 * hit, n + n_predicted), int(n))
+        for label, hit, n, n_predicted in zip(predictions.class_names, hits, support, predicted, strict=True)
     )
 
 
 def reliability(predictions: Predictions, bins: int = BINS) -> tuple[Bin, ...]:
-    """Confidence and accuracy in bins of equal width; each holds its upper edge."""
+    """Return confidence and accuracy in bins of equal width, each with its upper edge."""
     if bins < 1:
-        raise InputError(f"{bins} bins: there must be at least one")
+        raise InputError(f"bins={bins}: must be at least 1")
     samples = predictions.samples
     place = np.clip(np.ceil(samples.confidence * bins).astype(np.int64) - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)
@@ -184,10 +187,10 @@ def reliability(predictions: Predictions, bins: int = BINS) -> tuple[Bin, ...]:
 
 
 def expected_calibration_error(predictions: Predictions, bins: int = BINS) -> float:
-    """Σ over bins of (their share of the samples) · |accuracy − mean confidence| (Guo et al. 2017).
+    """Return the ECE: Σ over bins of (share of the samples) · |accuracy − mean confidence| (Guo et al. 2017).
 
-    Confidence is the highest probability; what is said of the other classes does not count. Biased upwards on
-    small sets, where a bin's accuracy is off by chance alone.
+    Only the highest probability of a sample counts. The ECE is biased upwards on small sets, where the accuracy of a
+    bin varies by chance.
     """
     total = 0.0
     for b in reliability(predictions, bins):
@@ -197,24 +200,24 @@ def expected_calibration_error(predictions: Predictions, bins: int = BINS) -> fl
 
 
 def negative_log_likelihood(predictions: Predictions) -> float:
-    """The mean cross-entropy, in nats, without label smoothing or class weights."""
+    """Return the mean cross-entropy in nats, without label smoothing or class weights."""
     return float(np.mean(predictions.samples.nll))
 
 
 def brier_score(predictions: Predictions) -> float:
-    """Brier 1950, summed over all classes: 0 when certain and right, 2 when certain and wrong."""
+    """Return the Brier score (1950) summed over all classes: 0 if certain and right, 2 if certain and wrong."""
     return float(np.mean(predictions.samples.brier))
 
 
 def fit_temperature(predictions: Predictions, low: float = 0.01, high: float = 100.0) -> Temperature:
-    """The T for which softmax(logits / T) has the lowest NLL. Fit it on validation samples, never on test.
+    """Return the T for which softmax(logits / T) has the lowest NLL. Fit it on validation samples, never on test.
 
-    NLL is convex in β = 1/T, so its only minimum is where the slope in β crosses 0: Newton's steps, and halving the
-    bracket wherever they leave it or shrink too slowly. A set without a mistake has no minimum, nor has one that is
-    worse than chance: T then goes towards `low` or `high`.
+    NLL is convex in β = 1/T, so its only minimum is where the slope crosses 0. Newton steps find it, and bisection
+    replaces a step that leaves the bracket or shrinks too slowly. A set without a mistake has no minimum, nor has one
+    that is worse than chance: T then tends to `low` or `high`.
     """
     if not 0 < low < high:
-        raise InputError(f"temperature between {low} and {high}: must be above 0 and in order")
+        raise InputError(f"low={low}, high={high}: expected 0 < low < high")
     left, right = 1 / high, 1 / low
     beta, moved = min(max(1.0, left), right), math.inf
     while right - left > 1e-9 * right:
@@ -239,19 +242,22 @@ def fit_temperature(predictions: Predictions, low: float = 0.01, high: float = 1
 
 
 def cross_fitted_temperature(predictions: Predictions) -> tuple[float, Predictions]:
-    """The temperature of all, and the predictions at temperatures that none of them had a part in: each half is scaled
-    by the temperature of the other. Every second one is in the same half, so that sorted classes are shared out."""
+    """Return the temperature fitted on all samples, and the predictions with each half scaled by the other half's fit.
+
+    So no sample is evaluated at a temperature that was fitted on it. The halves are the even and the odd samples,
+    which divides sorted classes evenly.
+    """
     if len(predictions) < 2:
-        raise InputError("a temperature that is judged by other images needs two at least")
+        raise InputError("cross-fitting a temperature needs at least 2 images")
     logits = predictions.logits.copy()
-    for mine, other in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
-        half = Predictions(predictions.logits[other], predictions.labels[other], predictions.class_names)
-        logits[mine] /= np.float32(fit_temperature(half).temperature)
+    for half, other in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
+        others = Predictions(predictions.logits[other], predictions.labels[other], predictions.class_names)
+        logits[half] /= np.float32(fit_temperature(others).temperature)
     return fit_temperature(predictions).temperature, replace(predictions, logits=logits)
 
 
 def confident_mistakes(predictions: Predictions, limit: int = 20) -> tuple[Mistake, ...]:
-    """The wrong answers given with the most confidence, the worst first: label errors are often among them."""
+    """Return the mistakes with the highest confidence first. Label errors are often among them."""
     samples, names = predictions.samples, predictions.names
     wrong = np.flatnonzero(samples.rank)
     worst = wrong[np.argsort(-samples.confidence[wrong], kind="stable")][:limit]
@@ -268,14 +274,14 @@ def confident_mistakes(predictions: Predictions, limit: int = 20) -> tuple[Mista
 
 
 def _chunks(predictions: Predictions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of logits in float64, their highest at 0, with their labels."""
-    for start in range(0, len(predictions), ROWS):
-        z = predictions.logits[start : start + ROWS].astype(np.float64)
-        yield z - z.max(axis=1, keepdims=True), predictions.labels[start : start + ROWS]
+    """Yield rows of float64 logits, shifted so that the highest is 0, with their labels."""
+    for start in range(0, len(predictions), CHUNK_ROWS):
+        z = predictions.logits[start : start + CHUNK_ROWS].astype(np.float64)
+        yield z - z.max(axis=1, keepdims=True), predictions.labels[start : start + CHUNK_ROWS]
 
 
-def _look(z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The columns of `Samples`, in its order."""
+def _sample_columns(z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the columns of `Samples`, in its order."""
     rows, classes = np.arange(len(z)), np.arange(z.shape[1])
     of_label = z[rows, labels][:, None]
     before = (z > of_label) | ((z == of_label) & (classes < labels[:, None]))
@@ -289,7 +295,10 @@ def _look(z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _slope(predictions: Predictions, beta: float) -> tuple[float, float]:
-    """First and second derivative in β of the mean of −log softmax(β·z)[label]: E[z] − z_label and Var[z] under p."""
+    """Return the first and second derivative in β of the mean of −log softmax(β·z)[label].
+
+    They are E[z] − z_label and Var[z] under the softmax.
+    """
     slope = curve = 0.0
     for z, labels in _chunks(predictions):
         p = np.exp(beta * z)
@@ -304,9 +313,9 @@ def _ratio(part: float, whole: float) -> float | None:
     return float(part / whole) if whole else None
 
 
-def _whole_numbers(labels: np.ndarray) -> np.ndarray:
+def _as_class_indices(labels: np.ndarray) -> np.ndarray:
     if labels.size and not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(f"labels are {labels.dtype}: expected class indices, whole numbers")
+        raise DataError(f"labels are {labels.dtype}: expected integer class indices")
     return labels.astype(np.int64)
 
 
@@ -317,9 +326,9 @@ def _check(p: Predictions) -> None:
     if n == 0:
         raise DataError("no samples to evaluate: the split is empty")
     if k != len(p.class_names):
-        raise InputError(f"the model gives {k} scores per image, but there are {len(p.class_names)} class names")
+        raise InputError(f"the model returns {k} scores per image, but there are {len(p.class_names)} class names")
     if k == 0:
-        raise InputError("the model has no classes: it gives features, not scores")
+        raise InputError("the model has no classifier: it returns features, not scores")
     if p.labels.shape != (n,):
         raise DataError(f"{n} rows of scores with labels of shape {p.labels.shape}: expected one label per row")
     if p.names is not None and len(p.names) != n:
@@ -335,7 +344,7 @@ def _check(p: Predictions) -> None:
     if len(bad):
         raise NotFiniteError(
             f"the scores of {_sample(p, bad[0])} are NaN or infinite{_and_more(len(bad))}: "
-            "look at the weights and at how the images are normalised"
+            "check the weights and the normalization of the images"
         )
 
 

@@ -1,7 +1,7 @@
-"""Pictures of an evaluation, as matplotlib figures that belong to nobody: no pyplot, nothing to close.
+"""Plots of an evaluation, as matplotlib figures. They are made without pyplot, so none has to be closed.
 
-The colours are told apart by all kinds of colour vision: Okabe and Ito's blue and vermilion, and a map whose
-lightness alone carries the value.
+The colours are safe for colour-blind readers: Okabe and Ito's blue and vermilion, and a colour map whose lightness
+alone carries the value.
 """
 
 import matplotlib
@@ -19,7 +19,7 @@ from vitkit.evaluation.metrics import ClassScore
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
 PALE_BLUE, PALE_GREY = "#B8D4E8", "#DDDDDD"
-WHITE_ABOVE = 0.42  # a share: where white on the map's colour begins to read better than black
+WHITE_ABOVE = 0.42  # share from which white text is easier to read than black
 
 
 def plot_confusion(evaluation: Evaluation) -> Figure:
@@ -29,7 +29,7 @@ def plot_confusion(evaluation: Evaluation) -> Figure:
     columns = [_literal(name) for name in chart.names]
     rows = [f"{name} ({support:,})" for name, support in zip(columns, chart.support, strict=True)]
     side = max(k * (0.46 if chart.has_numbers else 0.2), 2.0)
-    wide, tall = (0.07 * max(map(len, names)) for names in (rows, columns))  # inches that the longest name takes
+    wide, tall = (0.07 * max(map(len, names)) for names in (rows, columns))  # inches for the longest name
     figure = Figure(figsize=(side + wide + 1.3, side + tall + 0.7), layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(np.ma.masked_equal(share, 0), cmap=_pale_to_dark(), vmin=0, vmax=1)
@@ -49,7 +49,7 @@ def plot_confusion(evaluation: Evaluation) -> Figure:
 
 
 def plot_reliability(evaluation: Evaluation) -> Figure:
-    """Accuracy and mean confidence in each bin of the confidences, above their histogram."""
+    """Draw accuracy and mean confidence per confidence bin, above the histogram of the confidence."""
     figure = Figure(figsize=(4.8, 6.0), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     _draw_bins(upper, evaluation)
@@ -60,17 +60,17 @@ def plot_reliability(evaluation: Evaluation) -> Figure:
 
 
 def plot_classes(evaluation: Evaluation) -> Figure:
-    """F1 of each class as a bar, its recall and precision as marks; the worst class is on top."""
+    """Draw the F1 of each class as a bar, recall and precision as marks. The worst class is on top."""
     known = [score for score in classes_by_f1(evaluation) if score.f1 is not None]
     scores = known[:MAX_CLASSES]
-    place = np.arange(len(scores))
+    rows = np.arange(len(scores))
     figure = Figure(figsize=(6.4, 0.2 * len(scores) + 1.4), layout="constrained")
     axes = figure.add_subplot()
-    legend: list[Artist | Container] = [axes.barh(place, [_f1(s) for s in scores], color=PALE_BLUE, label="F1")]
+    legend: list[Artist | Container] = [axes.barh(rows, [_f1(s) for s in scores], color=PALE_BLUE, label="F1")]
     for kind, marker, colour in (("recall", "o", BLUE), ("precision", "D", VERMILION)):
         values = [np.nan if (value := getattr(s, kind)) is None else value for s in scores]
-        legend += axes.plot(values, place, marker, color=colour, markersize=4, label=kind, clip_on=False)
-    axes.set_yticks(place, [f"{_literal(s.label)} ({s.support:,})" for s in scores], fontsize=8)
+        legend += axes.plot(values, rows, marker, color=colour, markersize=4, label=kind, clip_on=False)
+    axes.set_yticks(rows, [f"{_literal(s.label)} ({s.support:,})" for s in scores], fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(scores) - 0.5, -0.5))
     axes.set_title(
         chart_title("F1, recall and precision per class (samples)", len(scores), len(known), "worst"),
@@ -115,12 +115,12 @@ def _draw_histogram(axes: Axes, evaluation: Evaluation) -> None:
 
 
 def _pale_to_dark() -> Colormap:
-    """Perceptually uniform. White is kept for cells that hold nothing, so the palest colour is a tint."""
+    """Return a perceptually uniform colour map. Its palest colour is a tint, because white marks empty cells."""
     return ListedColormap(matplotlib.colormaps["magma_r"](np.linspace(0.04, 1, 256)))
 
 
 def _literal(name: str) -> str:
-    """Two dollar signs would make a formula of what is between them."""
+    """Escape dollar signs: matplotlib would typeset the text between two of them as a formula."""
     return name.replace("$", r"\$")
 
 
@@ -129,7 +129,7 @@ def _f1(score: ClassScore) -> float:
 
 
 def _grid(axes: Axes, k: int) -> None:
-    """Thin lines between the cells, to follow a row to its name."""
+    """Draw thin lines between the cells, to follow a row to its name."""
     axes.set_xticks(np.arange(k - 1) + 0.5, minor=True)
     axes.set_yticks(np.arange(k - 1) + 0.5, minor=True)
     axes.grid(which="minor", color=PALE_GREY, linewidth=0.5)
@@ -138,7 +138,7 @@ def _grid(axes: Axes, k: int) -> None:
 
 
 def _write_cells(axes: Axes, share: np.ndarray) -> None:
-    """Percent without the sign; nothing where there is nothing."""
+    """Write the percentage into each cell that is not empty."""
     for row, column in zip(*np.nonzero(share), strict=True):
         value = share[row, column]
         text = f"{100 * value:.0f}" if value >= 0.005 else "<1"

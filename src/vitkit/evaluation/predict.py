@@ -1,52 +1,79 @@
-"""A model and a split in, an evaluation out."""
+"""Run a model on a split of images: predictions, evaluation, accuracy by input resolution."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitkit.data.dataset import Split
+from vitkit.data.dataset import Dataset, Split
 from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, threaded_map
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import CorruptImageError, DataError, InputError
+from vitkit.evaluation.eval_data import check_val_is_unseen, choose_split, open_eval_data
 from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
+from vitkit.evaluation.label_map import match_labels
 from vitkit.evaluation.metrics import Interval, Predictions, top_k, top_k_interval
+from vitkit.model import ViT
 from vitkit.runtime.data_parallel import ThreadedInference
+from vitkit.runtime.device import select_device
+from vitkit.weights.load import load_model
+from vitkit.weights.metadata import require_metadata
 
-Size = int | tuple[int, int]  # (height, width)
+ImageSize = int | tuple[int, int]  # (height, width)
 
 
 @dataclass(frozen=True)
 class ResolutionResult:
     """Accuracy and speed at one input size."""
 
-    size: Size
+    size: ImageSize
     top1: float
     interval: Interval
     images_per_s: float  # reading, preprocessing and model together
 
 
 def evaluate(
-    model: nn.Module,
-    split: Split,
-    preprocess: Preprocess,
-    class_names: Sequence[str],
+    model: nn.Module | str | Path,
+    data: Dataset | Split | str | Path,
+    preprocess: Preprocess | None = None,
+    class_names: Sequence[str] | None = None,
     *,
+    split: str | None = None,
     batch_size: int = 256,
-    image_size: Size | None = None,
+    image_size: ImageSize | None = None,
+    corrupt_limit: float = CORRUPT_LIMIT,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Everything that is measured of a model on a split; at another input size if one is given."""
-    return evaluate_predictions(
-        predict_split(
-            model, split, preprocess, class_names, batch_size=batch_size, image_size=image_size, progress=progress
-        )
-    )
+    """Return accuracy with intervals, calibration, scores per class and mistakes of a model on labelled images.
+
+    `model` is a module, or what `load_model` opens. `data` is what `open_data` returns or opens; the labels of a `Split`
+    are taken as the model's class indices. Without `split`, the test split is evaluated, else val. A path without
+    splits is evaluated with the validation images of the model's training, or completely if it was not trained on it.
+    Preprocessing and class names are those of the model unless given.
+    """
+    source = "the model" if isinstance(model, nn.Module) else model
+    module = model if isinstance(model, nn.Module) else load_model(model, select_device("auto"))
+    class_names, preprocess = require_metadata(module, source, class_names, preprocess)
+    if not isinstance(data, Split):
+        if isinstance(data, Dataset):
+            name = choose_split(data, split)
+            if isinstance(module, ViT) and name == "val" and not split:
+                check_val_is_unseen(data, module)
+        else:
+            data = open_eval_data(data, [module] if isinstance(module, ViT) else [], split, corrupt_limit=corrupt_limit)
+            name = choose_split(data, split)
+        data = match_labels(data, data.splits[name], class_names)
+    found = predict_split(
+        module, data, preprocess, class_names,
+        batch_size=batch_size, image_size=image_size, corrupt_limit=corrupt_limit, progress=progress,
+    )  # fmt: skip
+    return evaluate_predictions(found)
 
 
 def predict_split(
@@ -56,24 +83,26 @@ def predict_split(
     class_names: Sequence[str],
     *,
     batch_size: int = 256,
-    image_size: Size | None = None,
+    image_size: ImageSize | None = None,
     progress: Progress | None = None,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Predictions:
-    """The model's logits for every image of a split, in its order, decoded as they are needed. Images that cannot be
-    decoded are left out and named in `skipped`; a larger share of them than `corrupt_limit` is an error."""
-    reading = Reading(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
-    logits, labels = predict_logits(ThreadedInference(model), reading.batches(_device(model)))
-    names = [split.images.name(i) for i in reading.kept]
-    skipped = [f"{name}: {reason}" for name, reason in reading.corrupt.found.items()]
-    return Predictions(logits, labels, class_names, names, skipped)
+    """Return the model's logits for every image of a split, in its order.
+
+    Images are decoded as they are needed. Undecodable ones are left out and named in `skipped`. A share of them above
+    `corrupt_limit` is an error.
+    """
+    reader = SplitReader(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
+    logits, labels = predict_logits(ThreadedInference(model), reader.batches(_device(model)))
+    names = [split.images.name(i) for i in reader.indices]
+    return Predictions(logits, labels, class_names, names, reader.skipped)
 
 
 def predict_logits(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
-    """(N, K) float32 logits and (N,) int64 labels of batches (images, labels) that are ready for the model.
+    """Return (N, K) float32 logits and (N,) int64 labels of batches (images, labels) that are ready for the model.
 
-    Images are moved to the model's device and dtype. The model is put in eval mode and every module of it back
-    into the mode it was in.
+    Images are moved to the model's device and dtype. The model runs in eval mode; afterwards every module has the mode
+    that it had before.
     """
     device, dtype = _device(model), _dtype(model)
     logits, labels = [], []
@@ -82,7 +111,7 @@ def predict_logits(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -
             output = model(images.to(device, dtype))
             if output.ndim != 2 or len(output) != len(images):
                 raise InputError(
-                    f"the model made {tuple(output.shape)} of {len(images)} images: expected (images, classes)"
+                    f"the model returned {tuple(output.shape)} for {len(images)} images: expected (images, classes)"
                 )
             logits.append(output.float().cpu())
             labels.append(targets.cpu())
@@ -95,22 +124,22 @@ def resolution_sweep(
     model: nn.Module,
     split: Split,
     preprocess: Preprocess,
-    sizes: Sequence[Size],
+    sizes: Sequence[ImageSize],
     *,
     batch_size: int = 256,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> list[ResolutionResult]:
-    """Accuracy by input size. The first batch of each size is run once before the clock starts."""
+    """Return accuracy and speed at each input size. A first batch warms up each size before the clock starts."""
 
-    def read(size: Size) -> Reading:
-        return Reading(split, _resized(preprocess, size), batch_size, corrupt_limit=corrupt_limit)
+    def read(size: ImageSize) -> SplitReader:
+        return SplitReader(split, _resized(preprocess, size), batch_size, corrupt_limit=corrupt_limit)
 
-    return [_at_size(model, size, read) for size in sizes]
+    return [_evaluate_size(model, size, read) for size in sizes]
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Module by module, for parts of a model may be frozen in eval mode while the rest trains."""
+    """Set eval mode, and restore the mode of each module afterwards: parts of a model may be frozen in eval mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -120,8 +149,8 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-class Reading:
-    """A split on its way to the model: what is kept of it, and what is left out, is known when it is through."""
+class SplitReader:
+    """Reads a split in batches. After the last batch, `indices` and `skipped` tell which images were read."""
 
     def __init__(
         self,
@@ -134,18 +163,22 @@ class Reading:
         if batch_size < 1:
             raise InputError(f"batch size {batch_size}: must be at least 1")
         self.split, self.preprocess, self.batch_size, self.progress = split, preprocess, batch_size, progress
-        self.kept: list[int] = []
+        self.indices: list[int] = []
         self.corrupt = CorruptionBudget(len(split), corrupt_limit)
 
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        return tuple(f"{name}: {reason}" for name, reason in self.corrupt.found.items())
+
     def batches(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-        """Decoded by threads; uint8 until the batch is on the device."""
+        """Yield normalized images and labels. Threads decode; pixels stay uint8 until they are on the device."""
         stream = enumerate(threaded_map(self._read, len(self.split)))
         while results := list(islice(stream, self.batch_size)):
             good = {i: result for i, result in results if isinstance(result, Tensor)}
             for _, result in results:
                 if isinstance(result, CorruptImageError):
                     self.corrupt.add(result)
-            self.kept.extend(good)
+            self.indices.extend(good)
             if good:
                 pixels = torch.stack(list(good.values())).to(device)
                 yield self.preprocess.normalize(pixels), torch.from_numpy(self.split.labels[list(good)])
@@ -159,7 +192,7 @@ class Reading:
             return error
 
 
-def _at_size(model: nn.Module, size: Size, read: Callable[[Size], Reading]) -> ResolutionResult:
+def _evaluate_size(model: nn.Module, size: ImageSize, read: Callable[[ImageSize], SplitReader]) -> ResolutionResult:
     device = _device(model)
     model = ThreadedInference(model)
     predict_logits(model, islice(read(size).batches(device), 1))
@@ -170,7 +203,7 @@ def _at_size(model: nn.Module, size: Size, read: Callable[[Size], Reading]) -> R
     return ResolutionResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)
 
 
-def _resized(preprocess: Preprocess, size: Size | None) -> Preprocess:
+def _resized(preprocess: Preprocess, size: ImageSize | None) -> Preprocess:
     return preprocess if size is None else preprocess.replace(size=size)
 
 

@@ -1,4 +1,4 @@
-"""Predictions on disk, so that runs can be compared sample by sample and reports drawn without the data."""
+"""Save and load predictions, to compare runs sample by sample and to draw reports without the data."""
 
 import json
 from pathlib import Path
@@ -13,16 +13,18 @@ from vitkit.evaluation.metrics import Predictions
 
 
 def save_predictions(path: Path, predictions: Predictions) -> None:
+    """Write logits and labels as tensors, and the names as JSON in the metadata."""
     texts = {"class_names": predictions.class_names, "names": predictions.names, "skipped": predictions.skipped}
     tensors = {"logits": predictions.logits, "labels": predictions.labels}
     write_atomic(path, save(tensors, metadata={key: json.dumps(value) for key, value in texts.items()}))
 
 
 def load_predictions(path: Path) -> Predictions:
+    """Read what `save_predictions` wrote."""
     try:
         with safe_open(path, framework="numpy") as file:
             texts = {key: json.loads(value) for key, value in file.metadata().items()}
             logits, labels = (np.asarray(file.get_tensor(name)) for name in ("logits", "labels"))
         return Predictions(logits, labels, **texts)
     except (OSError, SafetensorError, AttributeError, TypeError, json.JSONDecodeError) as error:
-        raise DataError(f"{path}: no readable predictions ({error})") from error
+        raise DataError(f"{path}: cannot be read as predictions ({error})") from error

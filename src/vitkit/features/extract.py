@@ -15,7 +15,7 @@ from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, WeightsError
 from vitkit.evaluation import predict_logits
-from vitkit.evaluation.predict import Reading
+from vitkit.evaluation.predict import SplitReader
 from vitkit.model import ViT, ViTConfig, create_model
 from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.weights.load import load_model
@@ -119,9 +119,6 @@ def extract_features(
         raise DataError("no images to extract features from: the split is empty")
     vit = model if isinstance(model, ViT) else load_model(model)
     preprocess = preprocess or require_preprocess(vit, "the model" if vit is model else model)
-    reading = Reading(split, preprocess, batch_size, progress, corrupt_limit)
-    values, _ = predict_logits(
-        ThreadedInference(FeatureExtractor(vit)), reading.batches(vit.patch_embed.proj.weight.device)
-    )
-    skipped = tuple(f"{name}: {reason}" for name, reason in reading.corrupt.found.items())
-    return Features(values, np.array(reading.kept, dtype=np.int64), skipped)
+    reader = SplitReader(split, preprocess, batch_size, progress, corrupt_limit)
+    values, _ = predict_logits(ThreadedInference(FeatureExtractor(vit)), reader.batches(vit.patch_embed.proj.weight.device))
+    return Features(values, np.array(reader.indices, dtype=np.int64), reader.skipped)

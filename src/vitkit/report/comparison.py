@@ -104,7 +104,7 @@ def _seeds(runs: Sequence[Run]) -> str:
         found.append(
             text(f"{len(group)} seeds of {group[0].model} on {group[0].recipe.data}: {split} top-1 {mean.mean:.2%} on "
                  f"average, 95 % interval {max(mean.interval[0], 0):.2%} to {min(mean.interval[1], 1):.2%} "
-                 f"(Student's t, standard deviation {100 * mean.deviation:.2f} points).")
+                 f"(Student's t, standard deviation {100 * mean.std:.2f} points).")
         )  # fmt: skip
     return "".join(found)
 

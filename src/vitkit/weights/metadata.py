@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
-from vitkit.model import ViT, ViTConfig
+from vitkit.model import ModelInfo, ViTConfig
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,23 @@ class LoadReport:
         }
 
 
-def require_metadata(model: ViT, source: object) -> tuple[Sequence[str], Preprocess]:
-    """What a model needs in order to answer; refused where it brings them not, for its answers would mean nothing."""
-    info = model.info
-    if info.preprocess is None or not info.class_names:
-        lacks = "preprocess" if info.preprocess is None else "class_names"
+def require_metadata(
+    model: nn.Module,
+    source: object,
+    class_names: Sequence[str] | None = None,
+    preprocess: Preprocess | None = None,
+) -> tuple[Sequence[str], Preprocess]:
+    """Return class names and preprocessing: the given ones, else the model's own. Raise if either is unknown."""
+    info = getattr(model, "info", ModelInfo())
+    class_names, preprocess = class_names or info.class_names, preprocess or info.preprocess
+    if preprocess is None or not class_names:
+        missing, name = ("preprocessing", "preprocess") if preprocess is None else ("class names", "class_names")
+        option = f"--{name.replace('_', '-')} FILE"
         raise WeightsError(
-            f"{source} brings no class names or no preprocessing: its answers would have no meaning; "
-            f"give {lacks}= in Python, or make a model folder that has them: `vitkit convert … --to vitkit "
-            f"--{lacks.replace('_', '-')} FILE`"
+            f"{source} has no {missing}, so its predictions would have no meaning: add {option} ({name}= in Python), "
+            f"or write a model folder that has them: `vitkit convert … --to vitkit {option}`"
         )
-    return info.class_names, info.preprocess
+    return class_names, preprocess
 
 
 @dataclass(frozen=True)
