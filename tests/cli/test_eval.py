@@ -1,6 +1,5 @@
-"""`vitkit eval`: which images are judged, and what is looked at before the work."""
+"""`vitkit eval`: which images are evaluated, and what is refused before the work."""
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +11,6 @@ from PIL import Image
 from vitkit.cli.main import main
 from vitkit.data.open import open_data
 from vitkit.data.preprocess import Preprocess
-from vitkit.evaluation import Predictions, cross_fitted_temperature, evaluate_predictions, fit_temperature
 from vitkit.model import ModelInfo, create_model
 from vitkit.weights.model_dir import save_model
 
@@ -30,11 +28,11 @@ def photographs(folder: Path, seed: int) -> Path:
     return folder
 
 
-def model(folder: Path, learned_from: Path | None) -> str:
+def model(folder: Path, trained_on: Path | None) -> str:
     recipe, data = {}, {}
-    if learned_from:
-        recipe = {"seed": 3, "val_fraction": 0.2, "data": str(learned_from)}
-        data = {"fingerprint": open_data(learned_from, seed=3, val_fraction=0.2).fingerprint}
+    if trained_on:
+        recipe = {"seed": 3, "val_fraction": 0.2, "data": str(trained_on)}
+        data = {"fingerprint": open_data(trained_on, seed=3, val_fraction=0.2).fingerprint}
     vit = create_model("vit_digits_patch2_8", num_classes=2, seed=0).eval()
     return str(save_model(vit, folder, ModelInfo(NAMES, SEEN, recipe=recipe, data=data)))
 
@@ -44,79 +42,50 @@ def known(tmp_path: Path) -> Path:
     return photographs(tmp_path / "known", 0)
 
 
-def judged(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, int, str]:
+def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, int, str]:
     assert main(["eval", *words, "--json"]) == 0
     said = capsys.readouterr()
     answer = json.loads(said.out)
     return answer["split"], answer["n"], said.err
 
 
-def test_images_that_the_model_has_not_seen_are_all_judged(
+def test_all_images_are_evaluated_if_the_model_was_not_trained_on_them(
     tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = photographs(tmp_path / "other", 1)
-    split, n, said = judged(capsys, model(tmp_path / "m", known), str(other))
+    split, n, said = evaluated(capsys, model(tmp_path / "m", known), str(other))
     assert (split, n) == ("all", 40)
-    assert "other has no splits, and the model has not learned from it: all of its images are judged" in said
-    split, n, _ = judged(capsys, model(tmp_path / "foreign", None), str(other), "--temperature")
+    assert "other has no splits and the model was not trained on it: all of its images are evaluated" in said
+    split, n, _ = evaluated(capsys, model(tmp_path / "foreign", None), str(other), "--temperature")
     assert (split, n) == ("all", 40)
 
 
-def test_of_images_that_it_learned_from_those_set_aside_are_judged_wherever_they_lie(
+def test_of_its_training_images_only_the_validation_split_is_evaluated_from_any_folder(
     tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copied = shutil.copytree(known, tmp_path / "elsewhere")
     for place in (known, copied):
-        split, n, said = judged(capsys, model(tmp_path / "m", known), str(place))
+        split, n, said = evaluated(capsys, model(tmp_path / "m", known), str(place))
         assert (split, n) == ("val", 8)
         assert "8 of the 40 train images were set aside as val" in said
 
 
-def test_images_that_the_other_model_learned_from_are_not_all_judged(
+def test_training_images_of_the_other_model_are_not_evaluated(
     tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine, theirs = model(tmp_path / "mine", None), model(tmp_path / "theirs", known)
-    assert judged(capsys, mine, str(known), "--against", theirs)[0] == "val"
+    assert evaluated(capsys, mine, str(known), "--against", theirs)[0] == "val"
 
 
-def test_a_split_may_still_be_asked_for(tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert judged(capsys, model(tmp_path / "m", None), str(known), "--split", "val")[:2] == ("val", 4)
+def test_a_split_can_be_chosen(tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluated(capsys, model(tmp_path / "m", None), str(known), "--split", "val")[:2] == ("val", 4)
 
 
 def test_sizes_that_the_patch_does_not_divide_are_refused_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["eval", model(tmp_path / "m", None), str(tmp_path / "nothing"), "--sizes", "8", "9"]) == 2
-    assert "--sizes 9: must be a multiple of the patch, 2×2 pixels" in capsys.readouterr().err
-
-
-def test_pictures_numbers_and_every_prediction_are_written(
-    tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "new" / "judged"
-    assert main(["eval", model(tmp_path / "m", None), str(known), "--out", str(out), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert set(map(Path, answer["files"].values())) == set(out.iterdir())
-    for name in ("confusion", "reliability", "classes"):
-        assert Image.open(out / f"{name}.png").width > 300
-    with (out / "predictions.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == answer["n"] == 40
-    assert sum(row["label"] == row["predicted"] for row in rows) == round(answer["top1"] * 40)
-    assert all(Path(row["image"]).is_file() for row in rows)
-    assert json.loads((out / "evaluation.json").read_text())["top1"] == answer["top1"]
-
-
-def test_a_temperature_is_judged_by_images_that_had_no_part_in_it() -> None:
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, 3, 400)
-    logits = draw.normal(size=(400, 3)) + 2 * np.eye(3)[labels]
-    p = Predictions(8 * logits, labels, list("abc"))  # far too sure
-    value, scaled = cross_fitted_temperature(p)
-    assert value == fit_temperature(p).temperature
-    even = Predictions(p.logits[::2], labels[::2], list("abc"))
-    np.testing.assert_allclose(scaled.logits[1::2], p.logits[1::2] / fit_temperature(even).temperature, rtol=1e-6)
-    assert evaluate_predictions(scaled).nll < 0.5 * evaluate_predictions(p).nll
+    assert "--sizes 9: must be a multiple of the patch size, 2×2 pixels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--knn", "9"], ["--knn"]])
@@ -142,3 +111,13 @@ def test_knn_refuses_what_has_no_meaning(tmp_path: Path, known: Path, capsys: py
     assert main(["eval", weights, str(known), "--knn", "3", "5"]) == 2
     assert main(["eval", weights, str(known), "--knn", "--temperature"]) == 2
     assert "--knn takes one number above 0 or none" in capsys.readouterr().err
+
+
+def test_out_names_the_files_that_were_written(tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "new" / "eval"
+    assert main(["eval", model(tmp_path / "m", None), str(known), "--out", str(out), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(map(Path, answer["files"].values())) == set(out.iterdir())
+    rows = (out / "predictions.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert len(rows) == answer["n"] == 40
+    assert all(Path(row.split(",")[0]).is_file() for row in rows)

@@ -73,7 +73,9 @@ def test_the_same_seed_gives_the_same_interval_and_the_order_of_samples_another_
     assert compare(right_where(a), right_where(b), seed=6).interval != first.interval
 
 
-@pytest.mark.parametrize(("only_a", "only_b", "significant", "agree"), [(0, 9, True, True), (3, 4, False, True), (5, 0, False, False)])
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "significant", "agree"), [(0, 9, True, True), (3, 4, False, True), (5, 0, False, False)]
+)
 def test_the_summary_says_which_to_trust_if_interval_and_test_disagree(
     only_a: int, only_b: int, significant: bool, agree: bool
 ) -> None:

@@ -7,7 +7,7 @@ from scipy.special import log_softmax, softmax
 from scipy.stats import binomtest
 
 from vitkit.errors import DataError, InputError
-from vitkit.evaluation import Predictions, evaluate_predictions, fit_temperature
+from vitkit.evaluation import Predictions, cross_fitted_temperature, evaluate_predictions, fit_temperature
 from vitkit.evaluation import metrics as m
 
 
@@ -275,3 +275,15 @@ def test_settings_without_meaning_are_refused() -> None:
     ):
         with pytest.raises(InputError):
             call()
+
+
+def test_a_temperature_is_evaluated_on_images_that_it_was_not_fitted_on() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 3, 400)
+    logits = draw.normal(size=(400, 3)) + 2 * np.eye(3)[labels]
+    p = Predictions(8 * logits, labels, list("abc"))  # far too confident
+    value, scaled = cross_fitted_temperature(p)
+    assert value == fit_temperature(p).temperature
+    even = Predictions(p.logits[::2], labels[::2], list("abc"))
+    np.testing.assert_allclose(scaled.logits[1::2], p.logits[1::2] / fit_temperature(even).temperature, rtol=1e-6)
+    assert evaluate_predictions(scaled).nll < 0.5 * evaluate_predictions(p).nll

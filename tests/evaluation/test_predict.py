@@ -1,4 +1,5 @@
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,12 +7,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vitkit.data.dataset import ArrayImages, Split
+from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.data.preprocess import Preprocess
-from vitkit.errors import DataError, InputError
+from vitkit.errors import DataError, InputError, UnknownNameError, WeightsError
 from vitkit.evaluation import evaluate, predict_logits, predict_split, resolution_sweep
 from vitkit.evaluation.metrics import wilson_interval
-from vitkit.model import create_model
+from vitkit.model import ModelInfo, ViT, create_model
+from vitkit.weights.model_dir import save_model
 
 from .conftest import DIGITS, Digits
 
@@ -80,7 +82,7 @@ def test_encoded_images_score_as_their_arrays_do(digits: Digits, split: Split, l
     assert (a.names[7], b.names[7]) == ("7.png", "digits[7]")
 
 
-def test_dropout_and_stochastic_depth_rest_while_a_model_is_measured(split: Split) -> None:
+def test_dropout_and_stochastic_depth_are_off_during_evaluation(split: Split) -> None:
     model = vit(dropout=0.5, drop_path=0.5).train()
     first = predict_split(model, split, GREY, DIGITS)
     np.testing.assert_array_equal(first.logits, predict_split(model, split, GREY, DIGITS).logits)
@@ -88,7 +90,7 @@ def test_dropout_and_stochastic_depth_rest_while_a_model_is_measured(split: Spli
     assert first.labels.dtype == np.int64
 
 
-def test_every_module_is_back_in_its_mode_even_after_an_error(split: Split) -> None:
+def test_every_module_has_its_mode_again_even_after_an_error(split: Split) -> None:
     model = vit().train()
     model.blocks[0].eval()
     before = [module.training for module in model.modules()]
@@ -100,7 +102,7 @@ def test_every_module_is_back_in_its_mode_even_after_an_error(split: Split) -> N
 
 
 @pytest.mark.parametrize("position", ["learned", "sincos", "rotary"])
-def test_a_model_can_be_trained_on_after_it_was_measured(split: Split, position: str) -> None:
+def test_a_model_can_be_trained_after_its_evaluation(split: Split, position: str) -> None:
     model = vit(position=position)
     predict_split(model, split.subset(np.arange(4)), GREY, DIGITS, image_size=16)
     model(torch.randn(2, 1, 16, 16)).sum().backward()
@@ -124,14 +126,14 @@ def test_a_model_without_weights_runs() -> None:
 def test_another_size_is_another_input(split: Split) -> None:
     seen: list[tuple[int, ...]] = []
 
-    class Watching(nn.Module):
+    class Recorder(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             seen.append(tuple(images.shape))
             return images.new_zeros(len(images), 10)
 
     some = split.subset(np.arange(5))
     for size in (None, 16, (8, 24)):
-        evaluate(Watching(), some, GREY, DIGITS, image_size=size, batch_size=3)
+        evaluate(Recorder(), some, GREY, DIGITS, image_size=size, batch_size=3)
     assert seen == [(n, 1, *size) for size in ((8, 8), (16, 16), (8, 24)) for n in (3, 2)]
 
 
@@ -154,10 +156,12 @@ def test_the_sweep_leaves_out_corrupt_images_wherever_they_are(digits: Digits, l
     assert row.top1 == evaluate(linear, files, GREY, DIGITS).top1
 
 
-def test_progress_hears_of_every_batch(split: Split, linear: nn.Module) -> None:
-    heard: list[tuple[int, int]] = []
-    predict_split(linear, split, GREY, DIGITS, batch_size=400, progress=lambda done, total: heard.append((done, total)))
-    assert heard == [(400, 899), (800, 899), (899, 899)]
+def test_progress_is_reported_after_every_batch(split: Split, linear: nn.Module) -> None:
+    reported: list[tuple[int, int]] = []
+    predict_split(
+        linear, split, GREY, DIGITS, batch_size=400, progress=lambda done, total: reported.append((done, total))
+    )
+    assert reported == [(400, 899), (800, 899), (899, 899)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 64])
@@ -179,15 +183,73 @@ def test_more_than_one_percent_of_corrupt_images_is_an_error(digits: Digits, lin
         evaluate(linear, Split(Files(contents), digits.labels[:199]), GREY, DIGITS)
 
 
-def test_what_cannot_be_measured_is_refused(split: Split, linear: nn.Module) -> None:
+def test_invalid_input_is_refused(split: Split, linear: nn.Module) -> None:
     with pytest.raises(DataError, match="empty"):
         evaluate(linear, split.subset(np.arange(0)), GREY, DIGITS)
-    with pytest.raises(InputError, match="10 scores per image, but there are 9 class names"):
+    with pytest.raises(InputError, match="returns 10 scores per image, but there are 9 class names"):
         evaluate(linear, split, GREY, DIGITS[:9])
     with pytest.raises(InputError, match="batch size 0"):
         evaluate(linear, split, GREY, DIGITS, batch_size=0)
-    with pytest.raises(InputError, match=r"made \(899, 1, 8, 8\) of 899 images"):
+    with pytest.raises(InputError, match=r"returned \(899, 1, 8, 8\) for 899 images"):
         evaluate(nn.Identity(), split, GREY, DIGITS, batch_size=1000)
     nn.init.constant_(linear[1].bias, float("nan"))
     with pytest.raises(InputError, match=r"scores of digits\[0\] are NaN"):
         evaluate(linear, split, GREY, DIGITS)
+
+
+def trained_vit(**info) -> ViT:
+    model = vit().eval()
+    model.info = ModelInfo(class_names=tuple(reversed(DIGITS)), preprocess=GREY, **info)
+    return model
+
+
+def data_set(digits: Digits) -> Dataset:
+    sizes = {"val": 20, "test": 50}
+    splits = {name: Split(ArrayImages(digits.pixels[:n], name), digits.labels[:n]) for name, n in sizes.items()}
+    return Dataset("made", DIGITS, splits)
+
+
+def test_evaluate_uses_the_models_preprocessing_and_matches_classes_by_name(digits: Digits, tmp_path: Path) -> None:
+    model, data = trained_vit(), data_set(digits)
+    expected = evaluate(model, Split(data.splits["test"].images, 9 - digits.labels[:50]), GREY, tuple(reversed(DIGITS)))
+    folder = save_model(model, tmp_path / "model")
+    for same in (model, folder, str(folder)):
+        assert evaluate(same, data).to_dict() == expected.to_dict()
+    assert expected.predictions.class_names[0] == "nine"
+
+
+def test_evaluate_opens_data_by_name_and_takes_a_given_split(digits: Digits) -> None:
+    numbered = vit().eval()
+    numbered.info = ModelInfo(class_names=tuple("0123456789"), preprocess=GREY)
+    assert (evaluate(numbered, "digits").n, evaluate(numbered, "digits", split="train").n) == (359, 1079)
+    data = data_set(digits)
+    assert [evaluate(trained_vit(), data, split=name).n for name in (None, "val", "test")] == [50, 20, 50]
+    with pytest.raises(UnknownNameError, match="split of made 'tset'"):
+        evaluate(trained_vit(), data, split="tset")
+
+
+def test_evaluate_needs_preprocessing_and_class_names(linear: nn.Module, split: Split) -> None:
+    with pytest.raises(
+        WeightsError, match=r"the model has no preprocessing.*--preprocess FILE \(preprocess= in Python\)"
+    ):
+        evaluate(linear, split)
+    with pytest.raises(WeightsError, match=r"has no class names.*--class-names FILE \(class_names= in Python\)"):
+        evaluate(linear, split, GREY)
+
+
+def test_a_val_split_that_may_hold_training_images_is_refused(digits: Digits) -> None:
+    """`open_data` drew it, and the model was trained with another fingerprint: only naming the split is consent."""
+    splits = data_set(digits).splits
+    data = Dataset("made", DIGITS, {"train": splits["test"], "val": splits["val"]}, val_was_drawn=True)
+    with pytest.raises(DataError, match=r"its val split was drawn when it was opened.* or split=\"val\""):
+        evaluate(trained_vit(data={"fingerprint": "another"}), data)
+    assert evaluate(trained_vit(data={"fingerprint": "another"}), data, split="val").n == 20
+    assert evaluate(trained_vit(data={"fingerprint": data.fingerprint}), data).n == 20
+    assert evaluate(trained_vit(), data).n == 20
+
+
+def test_evaluate_passes_on_the_limit_of_corrupt_images(digits: Digits, linear: nn.Module) -> None:
+    contents = [png(p) for p in digits.pixels[:10]]
+    contents[3] = b"no image"
+    files = Split(Files(contents), digits.labels[:10])
+    assert evaluate(linear, files, GREY, DIGITS, corrupt_limit=0.1).n == 9

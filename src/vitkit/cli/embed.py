@@ -10,7 +10,7 @@ from vitkit.cli.output_paths import check_output_file
 
 @dataclass(frozen=True)
 class Embed:
-    """Write the features of every image: what the model's classifier looks at, one vector each."""
+    """Write the features of every image: one vector each, the input of the model's classifier."""
 
     model: Positional[str]
     """A model folder, run folder or foreign checkpoint."""
@@ -19,15 +19,15 @@ class Embed:
     out: str
     """The file to write: .npz or .parquet."""
     split: str | None = None
-    """Only train, val or test; by default all of them."""
+    """Only this split: train, val or test. Default: all of them."""
     batch: int = 64
-    """Images at a time."""
+    """Images per batch."""
     label: str = "label"
-    """The column of the class, in a CSV or parquet file."""
+    """The column of the class in a CSV or parquet file."""
     data_dir: str | None = None
-    """Where named data sets lie; $VITKIT_DATA by default."""
+    """The folder of named data sets. Default: $VITKIT_DATA."""
     corrupt_limit: float = 0.01
-    """The share of images that may be unreadable; they are named and left out."""
+    """The share of images that may be unreadable. They are listed and left out."""
     json: bool = False
     """Print one JSON document."""
 
@@ -40,7 +40,7 @@ class Embed:
 
         if self.batch < 1:
             raise ConfigError(f"--batch {self.batch}: must be at least 1")
-        write = table_writer(self.out)  # a wrong ending shows before the work, not after it
+        write = table_writer(self.out)  # a wrong suffix is an error before the work
         check_output_file(self.out)
         model = open_model(self.model, device=select_device("auto"))
         data = open_data(
@@ -52,12 +52,12 @@ class Embed:
         parts, skipped = [], list[str]()
         for name in [self.split] if self.split else data.splits:
             with progress_bar(f"embedding {name}", quiet=self.json) as progress:
-                found = cached_features(
+                features = cached_features(
                     model, data.splits[name], preprocess,
                     batch_size=self.batch, progress=progress, corrupt_limit=self.corrupt_limit,
                 )  # fmt: skip
-            parts.append(FeatureTable.from_features(found, data, name))
-            skipped += found.skipped
+            parts.append(FeatureTable.from_features(features, data, name))
+            skipped += features.skipped
         table = FeatureTable.concatenate(parts)
         write(table)
         answer: dict[str, Any] = {"out": self.out, "images": len(table), "features": table.features.shape[1]}

@@ -105,7 +105,9 @@ def bootstrap_difference(
     if resamples < 1:
         raise InputError(f"resamples={resamples}: must be at least 1")
     if not 0 <= only_a + only_b <= n or n == 0:
-        raise InputError(f"only_a={only_a}, only_b={only_b}: must sum to at most the {n} samples, of which one is needed")
+        raise InputError(
+            f"only_a={only_a}, only_b={only_b}: must sum to at most the {n} samples, of which one is needed"
+        )
     shares = np.array([only_a, only_b, n - only_a - only_b]) / n
     counts = np.random.default_rng(seed).multinomial(n, shares, size=resamples)
     low, high = np.quantile((counts[:, 1] - counts[:, 0]) / n, [(1 - level) / 2, (1 + level) / 2])
@@ -151,7 +153,9 @@ def _check_same_samples(a: Predictions, b: Predictions) -> None:
     if a.class_names != b.class_names:
         raise DataError(f"cannot compare: the class names differ{_first_difference(a.class_names, b.class_names)}")
     if a.names is not None and b.names is not None and a.names != b.names:
-        order = "; they are the same in another order: sort one by the other" if sorted(a.names) == sorted(b.names) else ""
+        order = (
+            "; they are the same in another order: sort one by the other" if sorted(a.names) == sorted(b.names) else ""
+        )
         raise DataError(f"cannot compare: the samples differ{_first_difference(a.names, b.names)}{order}")
     differ = np.flatnonzero(a.labels != b.labels)
     if len(differ):

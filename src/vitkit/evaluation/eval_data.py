@@ -18,8 +18,8 @@ def open_eval_data(source: str | Path, models: Sequence[ViT], split: str | None 
 
     Data without splits that no model was trained on become one split, `all`. `options` are those of `open_data`.
     """
-    split_options = models[0].info.split_options if models else {}
-    data = open_data(source, **options, **split_options)
+    split_settings = models[0].info.split_settings if models else {}
+    data = open_data(source, **options, **split_settings)
     if split or "test" in data.splits or not data.val_was_drawn:
         return data
     if any(_was_trained_on(model, source, options) for model in models):
@@ -54,5 +54,5 @@ def _was_trained_on(model: ViT, source: str | Path, options: dict[str, Any]) -> 
         return True
     fingerprint = model.info.data.get("fingerprint")
     return fingerprint is not None and fingerprint == (
-        open_data(source, **options, **model.info.split_options).fingerprint
+        open_data(source, **options, **model.info.split_settings).fingerprint
     )

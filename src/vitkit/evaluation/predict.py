@@ -52,10 +52,10 @@ def evaluate(
 ) -> Evaluation:
     """Return accuracy with intervals, calibration, scores per class and mistakes of a model on labelled images.
 
-    `model` is a module, or what `load_model` opens. `data` is what `open_data` returns or opens; the labels of a `Split`
-    are taken as the model's class indices. Without `split`, the test split is evaluated, else val. A path without
-    splits is evaluated with the validation images of the model's training, or completely if it was not trained on it.
-    Preprocessing and class names are those of the model unless given.
+    `model` is a module, or anything that `load_model` opens. `data` is a `Dataset`, a `Split`, or anything that
+    `open_data` opens. The labels of a `Split` are taken as the model's class indices. Preprocessing and class names are
+    those of the model unless given. Without `split`, the test split is evaluated, else val. If a path has no splits,
+    the validation images of the model's training are evaluated, or all images if it was not trained on them.
     """
     source = "the model" if isinstance(model, nn.Module) else model
     module = model if isinstance(model, nn.Module) else load_model(model, select_device("auto"))
