@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from vitkit.training import get_recipe, train
-from vitkit.training.environment import describe_environment
+from vitkit.training.run_dir import describe_environment
 
 RESULTS = Path(__file__).parent / "results" / "ablation.jsonl"
 RECIPE = "cifar10_classic"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vitkit.evaluation import mean_interval
 from vitkit.training import get_recipe, train
-from vitkit.training.environment import describe_environment
+from vitkit.training.run_dir import describe_environment
 
 RESULTS = Path(__file__).parent / "results" / "cifar10.jsonl"
 

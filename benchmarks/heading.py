@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from vitkit.training.environment import describe_environment, version
+from vitkit.training.run_dir import describe_environment, package_version
 
 
 def heading(*packages: str) -> str:
@@ -16,7 +16,7 @@ def heading(*packages: str) -> str:
     machine = describe_environment()
     script, *words = sys.argv
     words = [Path(word).name if Path(word).is_absolute() else word for word in words]
-    versions = [*(f"{name} {version(name)}" for name in ("torch", *packages)), " ".join(platform.libc_ver())]
+    versions = [*(f"{name} {package_version(name)}" for name in ("torch", *packages)), " ".join(platform.libc_ver())]
     hardware = machine["gpu"] or f"{machine['processor']} ({torch.backends.cpu.get_cpu_capability()})"
     return (
         f"# {shlex.join(['python', f'benchmarks/{Path(script).name}', *words])}\n"

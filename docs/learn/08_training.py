@@ -23,17 +23,17 @@ import vitkit
 from vitkit.report.first_batch import first_batch
 from vitkit.runtime.cache import data_folder
 from vitkit.training import get_recipe, schedule, train
+from vitkit.training.ema import ema_decay
 from vitkit.training.loss import soft_targets
-from vitkit.training.optim import decays
 from vitkit.training.recipe import Schedule
 from vitkit.training.task import open_dataset, suggest_preprocess
-from vitkit.training.trainer import Run
+from vitkit.training.trainer import Trainer
 
 cifar = any(data_folder(None).glob("cifar*10*")) and not SHORT
 recipe = get_recipe("cifar10_fast" if cifar else "digits")
 data = open_dataset(recipe)
 print("training on:", data.name, "·", ", ".join(f"{len(s):,} {n}" for n, s in data.splits.items()), "images")
-print("recipe:", recipe.promise)
+print("recipe:", recipe.expected_result)
 
 # %% [markdown]
 # ## One step
@@ -42,7 +42,7 @@ print("recipe:", recipe.promise)
 # gradients, clipping, the learning rate of the moment, the update, the moving average.
 
 # %%
-source(Run.update)
+source(Trainer.update)
 
 # %% [markdown]
 # ## Part 1: images that never repeat
@@ -75,11 +75,11 @@ figure(
 # any length.
 
 # %%
-source(schedule.rate)
+source(schedule.lr_factor)
 fig, ax = plt.subplots(figsize=(6, 2.9))
 progress = np.linspace(0, 1, 400)
 for shape, colour in (("cosine", BLUE), ("linear", ORANGE), ("wsd", GREEN), ("constant", GREY)):
-    ax.plot(100 * progress, [schedule.rate(p, Schedule(shape=shape)) for p in progress], color=colour, label=shape)
+    ax.plot(100 * progress, [schedule.lr_factor(p, Schedule(shape=shape)) for p in progress], color=colour, label=shape)
 ax.set(xlabel="% of the run", ylabel="rate, highest = 1", ylim=(0, 1.08))
 ax.legend(loc="lower left", bbox_to_anchor=(0.08, 0.0))
 figure(
@@ -95,11 +95,11 @@ figure(
 # alone: a norm's factor of zero would switch it off.
 
 # %%
-source(decays)
 model = vitkit.create_model(recipe.model, seed=0, **recipe.config)
+source(vitkit.ViT.no_weight_decay)
 split = {True: 0, False: 0}
 for name, parameter in model.named_parameters():
-    split[decays(name, parameter)] += parameter.numel()
+    split[parameter.ndim >= 2 and name not in model.no_weight_decay()] += parameter.numel()
 print(f"{recipe.model}: {split[True]:,} parameters decay, {split[False]:,} do not")
 
 # %% [markdown]
@@ -123,7 +123,7 @@ print(
 
 # %%
 ema = recipe.optimizer.ema
-print("decay of the average:", {step: round(schedule.ema_decay(step, ema), 4) for step in (0, 10, 100, 1000, 10_000)})
+print("decay of the average:", {step: round(ema_decay(step, ema), 4) for step in (0, 10, 100, 1000, 10_000)})
 print("optimizer:", recipe.optimizer)
 
 # %% [markdown]

@@ -26,7 +26,7 @@ from vitkit.features import choose_k, extract_features, fit_linear_probe, knn_pr
 from vitkit.features.extract import FeatureExtractor
 from vitkit.model import ModelInfo
 from vitkit.training import get_recipe, train
-from vitkit.training.loss import distilled
+from vitkit.training.loss import distillation_loss
 
 weights, grocery = shared("deit_tiny_patch16_224_in1k.safetensors"), shared("grocery.parquet")
 real = bool(weights and grocery) and not SHORT
@@ -204,7 +204,7 @@ print(f"fine-tuned: {100 * tuned.val['top1']:.1f} %, 95 % interval {100 * low:.1
 # labels: "certainly a banana, but a little like a lemon" says more than "banana". The loss is a mixture of both:
 
 # %%
-source(distilled)
+source(distillation_loss)
 
 # %%
 student = get_recipe("scratch").override([

@@ -178,7 +178,9 @@ def recipes() -> str:
         NOTE,
         "A recipe is everything that decides what a training run does. `--recipe NAME` takes one of these, and\n"
         "`--set KEY.PATH=VALUE` changes it; a key that does not exist is an error.",
-        table(["recipe", "its promise"], [[f"`{name}`", recipe.promise] for name, recipe in RECIPES.items()]),
+        table(
+            ["recipe", "expected result"], [[f"`{name}`", recipe.expected_result] for name, recipe in RECIPES.items()]
+        ),
         fenced("bash", examples.RECIPE),
     ]
     for path, kind in parts(Recipe):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vitkit.model import ViTConfig as ViTConfig
     from vitkit.model import create_model as create_model
     from vitkit.training import Recipe as Recipe
-    from vitkit.training import train as train
+    from vitkit.training.train import train as train
     from vitkit.weights.load import load_model as load_model
     from vitkit.weights.model_dir import save_model as save_model
 

@@ -8,7 +8,7 @@ import torch
 from vitkit.model import ViTConfig, create_model
 from vitkit.plan.activations import activations
 from vitkit.plan.job import Job
-from vitkit.training.loss import soft_targets, supervised
+from vitkit.training.loss import soft_targets, supervised_loss
 
 SMALL = dict(image_size=48, patch_size=8, width=48, depth=3, heads=3, head_width=20, mlp_width=112, num_classes=7)
 BATCH = 3
@@ -37,7 +37,7 @@ def kept_bytes(config: ViTConfig, precision: str = "fp32", checkpoint: bool = Fa
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"),
     ):
-        supervised(model, images, targets)
+        supervised_loss(model, images, targets)
     return sum(found.values())
 
 

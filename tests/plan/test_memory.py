@@ -15,11 +15,12 @@ from vitkit.plan.job import Job
 from vitkit.plan.memory import GIB, memory
 from vitkit.plan.parameters import optimizer_bytes, parameters
 from vitkit.plan.units import parse_bytes
-from vitkit.training import optim as optimizer
 from vitkit.training import recipe
-from vitkit.training.autotune import Choice
+from vitkit.training.autotune import TunedSettings
 from vitkit.training.budget import Clock
-from vitkit.training.state import State
+from vitkit.training.checkpoint import TrainingState
+from vitkit.training.ema import EMA
+from vitkit.training.optim import make_optimizers
 
 SMALL = ViTConfig.from_dict(
     dict(image_size=16, patch_size=8, width=24, depth=3, heads=2, head_width=12, mlp_width=48, num_classes=5)
@@ -33,11 +34,11 @@ SMALL = ViTConfig.from_dict(
 def test_what_a_run_saves_is_counted_to_the_byte(name: Literal["adamw", "muon"], changes: dict[str, Any]) -> None:
     config = SMALL.replace(**changes)
     model = create_model(config, seed=0)
-    optimizers = optimizer.build(model, recipe.Optimizer(name=name))
+    optimizers = make_optimizers(model, recipe.Optimizer(name=name))
     model(torch.rand(2, 3, 16, 16)).square().mean().backward()
     for each in optimizers:
         each.step()
-    state = State(model, optimizers, optimizer.Average(model), Clock(total=1), Choice())
+    state = TrainingState(model, optimizers, EMA(model), Clock(total=1), TunedSettings())
     job = Job(config, 2, optimizer=name)
     sizes = {key: value.nbytes for key, value in state.tensors().items()}
     assert 4 * parameters(config).total == sum(n for key, n in sizes.items() if key.startswith("model."))

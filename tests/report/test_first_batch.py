@@ -16,13 +16,13 @@ from vitkit.training import trainer as loop
 
 def seen_in_training(recipe: Recipe, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.Tensor, torch.Tensor]:
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-    original = loop.supervised
+    original = loop.supervised_loss
 
     def watch(model: Any, images: torch.Tensor, targets: torch.Tensor, *more: Any) -> Any:
         seen.append((images.clone(), targets.clone()))
         return original(model, images, targets, *more)
 
-    monkeypatch.setattr(loop, "supervised", watch)
+    monkeypatch.setattr(loop, "supervised_loss", watch)
     train(recipe, out, quiet=True)
     return seen[0]
 

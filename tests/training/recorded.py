@@ -10,21 +10,21 @@ from pathlib import Path
 
 from vitkit.cli.main import main
 from vitkit.data.loader import Batch
-from vitkit.training.trainer import Run
+from vitkit.training.trainer import Trainer
 
 
 def watch(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{os.environ.get('RANK', '0')}-of-{os.environ.get('WORLD_SIZE', '1')}.jsonl"
-    update = Run.update
+    update = Trainer.update
 
-    def noted(self: Run, batch: Batch) -> tuple[float, float, float]:
+    def noted(self: Trainer, batch: Batch) -> tuple[float, float, float]:
         step, found = self.state.clock.step, update(self, batch)
         with path.open("a") as file:
             file.write(json.dumps({"step": step, "samples": batch.keys.index.tolist(), "loss": found[0]}) + "\n")
         return found
 
-    Run.update = noted
+    Trainer.update = noted
 
 
 def samples_by_step(folder: Path) -> dict[int, list[int]]:

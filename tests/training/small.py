@@ -16,15 +16,15 @@ SMALL: dict[str, Any] = dict(width=16, depth=2, heads=2, head_width=8, mlp_width
 
 def train_until(step: int, recipe: Recipe, folder: Path, number: int = signal.SIGINT) -> None:
     """The signal arrives while that step is being computed."""
-    original = loop.Run.update
+    original = loop.Trainer.update
 
-    def update(self: loop.Run, batch: object) -> object:
+    def update(self: loop.Trainer, batch: object) -> object:
         if self.state.clock.step == step:
             os.kill(os.getpid(), number)
         return original(self, batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Run, "update", update)
+        patch.setattr(loop.Trainer, "update", update)
         with pytest.raises(Interrupted, match="--resume") as caught:
             train(recipe, folder, quiet=True)
     assert caught.value.exit_code == 128 + number

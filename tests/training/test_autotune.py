@@ -12,7 +12,7 @@ import torch
 from vitkit.data.loader import Batch
 from vitkit.training import get_recipe, train
 from vitkit.training import trainer as loop
-from vitkit.training.autotune import Choice, as_asked, precisions, tune
+from vitkit.training.autotune import TunedSettings, apply_explicit, precisions, tune
 from vitkit.training.distributed import World
 from vitkit.training.recipe import Budget, Machine, Recipe
 
@@ -36,18 +36,20 @@ def test_bf16_is_tried_where_it_may_be_faster(
 
 
 def test_a_resumed_run_keeps_what_was_chosen_where_its_recipe_leaves_it_open() -> None:
-    chosen = Choice(made=True, bf16=True, compile=True, micro_batch=16)
-    assert as_asked(chosen, Machine()) == chosen
-    assert as_asked(chosen, Machine(precision="fp32", compile="off", micro_batch=8)) == Choice(True, micro_batch=8)
-    assert as_asked(chosen, Machine(micro_batch=64)).micro_batch == 16, "memory was found to be short"
+    chosen = TunedSettings(made=True, bf16=True, compile=True, micro_batch=16)
+    assert apply_explicit(chosen, Machine()) == chosen
+    assert apply_explicit(chosen, Machine(precision="fp32", compile="off", micro_batch=8)) == TunedSettings(
+        True, micro_batch=8
+    )
+    assert apply_explicit(chosen, Machine(micro_batch=64)).micro_batch == 16, "memory was found to be short"
 
 
-def takes(plain: float, compiled: float) -> Callable[[Choice], None]:
+def takes(plain: float, compiled: float) -> Callable[[TunedSettings], None]:
     """A step of these lengths, in milliseconds."""
     return lambda choice: time.sleep((compiled if choice.compile else plain) / 1000)
 
 
-def fails(choice: Choice) -> None:
+def fails(choice: TunedSettings) -> None:
     time.sleep(0.001)
     if choice.compile:
         raise RuntimeError("no OpenMP")
@@ -69,21 +71,25 @@ BF16 = Machine(precision="bf16")
     ],
 )
 def test_a_step_is_compiled_on_a_cpu_where_a_trial_shows_that_it_pays(
-    trial: Callable[[Choice], None], machine: Machine, minutes: float, compiles: bool, monkeypatch: pytest.MonkeyPatch
+    trial: Callable[[TunedSettings], None],
+    machine: Machine,
+    minutes: float,
+    compiles: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: name)
     recipe = Recipe(machine=machine, budget=Budget(minutes=minutes))
-    assert tune(recipe, 0, trial, CPU) == Choice(True, bf16=machine.precision == "bf16", compile=compiles)
+    assert tune(recipe, 0, trial, CPU) == TunedSettings(True, bf16=machine.precision == "bf16", compile=compiles)
 
 
 def test_trials_are_of_the_size_that_a_run_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, original = [], loop.Run._trial
+    tried, original = [], loop.Trainer._trial
 
-    def trial(run: loop.Run, batch: Batch, choice: Choice) -> None:
+    def trial(run: loop.Trainer, batch: Batch, choice: TunedSettings) -> None:
         tried.append(batch.images.shape[-1])
         original(run, batch, choice)
 
-    monkeypatch.setattr(loop.Run, "_trial", trial)
+    monkeypatch.setattr(loop.Trainer, "_trial", trial)
     monkeypatch.setattr("torch.cpu.get_capabilities", dict)  # says nothing of bf16, so that it is tried
     settings = ["config.depth=1", "budget.epochs=0.1", "machine.precision=auto", "schedule.sizes=[[0,0.5],[0.5,1]]"]
     train(get_recipe("digits").override(settings), tmp_path, quiet=True)

@@ -19,7 +19,7 @@ def test_a_restored_clock_goes_on_where_it_was() -> None:
     clock = Clock(total=10)
     for _ in range(4):
         clock.tick()
-    again = Clock(**clock.numbers())
+    again = Clock(**clock.to_dict())
     assert again == clock
     assert again.progress_at(7) == pytest.approx(0.7)
 

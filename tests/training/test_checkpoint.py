@@ -14,12 +14,12 @@ from vitkit.training import checkpoint, get_recipe, train
 
 def write(folder: Path, *steps: int, keep: int = 3) -> None:
     for step in steps:
-        checkpoint.write(folder, step, {"w": torch.full((4,), float(step))}, {"note": step}, keep)
+        checkpoint.write_checkpoint(folder, step, {"w": torch.full((4,), float(step))}, {"note": step}, keep)
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     write(tmp_path, 5)
-    tensors, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    tensors, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
     assert tensors["w"].tolist() == [5.0] * 4
     assert numbers["note"] == numbers["step"] == 5
 
@@ -31,7 +31,7 @@ def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
 
 
 def test_no_checkpoint_at_all_is_none(tmp_path: Path) -> None:
-    assert checkpoint.read_newest(tmp_path) is None
+    assert checkpoint.load_latest(tmp_path) is None
 
 
 def damage_bit(path: Path) -> None:
@@ -56,7 +56,7 @@ DAMAGE = {
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, how: str) -> None:
     write(tmp_path, 1, 2)
     DAMAGE[how](tmp_path / "step-00000002.json")
-    _, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    _, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 1
 
 
@@ -64,7 +64,7 @@ def test_when_all_are_damaged_it_says_so(tmp_path: Path) -> None:
     write(tmp_path, 1)
     damage_bit(tmp_path / "step-00000001.json")
     with pytest.raises(WorkError, match="none of the 1 checkpoints"):
-        checkpoint.read_newest(tmp_path)
+        checkpoint.load_latest(tmp_path)
 
 
 def test_an_optimizer_goes_on_exactly_where_it_was() -> None:
@@ -82,13 +82,13 @@ def test_an_optimizer_goes_on_exactly_where_it_was() -> None:
     layer, adamw = parts()
     for seed in (1, 2):
         step(layer, adamw, seed)
-    tensors = {**layer.state_dict(), **checkpoint.pack_optimizer(adamw, "o.")}
+    tensors = {**layer.state_dict(), **checkpoint.optimizer_tensors(adamw, "o.")}
     tensors = {k: v.clone() for k, v in tensors.items()}
     step(layer, adamw, 3)
 
     other, fresh = parts()
     other.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("o.")})
-    checkpoint.unpack_optimizer(fresh, "o.", tensors)
+    checkpoint.load_optimizer_tensors(fresh, "o.", tensors)
     step(other, fresh, 3)
     assert torch.equal(layer.weight, other.weight)
 
@@ -106,7 +106,7 @@ def test_the_best_weights_are_verified(tmp_path: Path) -> None:
 def test_older_bests_are_forgotten_once_a_state_names_the_new_one(tmp_path: Path) -> None:
     for step in (3, 7):
         checkpoint.write_best(tmp_path, step, {"w": torch.ones(2)})
-    checkpoint.forget_other_bests(tmp_path, 7)
+    checkpoint.remove_stale_best(tmp_path, 7)
     assert [p.name for p in tmp_path.iterdir()] == ["best-00000007.safetensors"]
 
 
@@ -116,11 +116,11 @@ def test_a_best_that_a_kept_state_names_is_kept(tmp_path: Path) -> None:
     for step in (3, 7, 9):
         digest = checkpoint.write_best(tmp_path, step, weights)
         best = {"step": step, "sha256": digest}
-        checkpoint.write(tmp_path, step, weights, {"best": best}, keep=2)
-        checkpoint.forget_other_bests(tmp_path, step)
+        checkpoint.write_checkpoint(tmp_path, step, weights, {"best": best}, keep=2)
+        checkpoint.remove_stale_best(tmp_path, step)
     assert sorted(p.stem for p in tmp_path.glob("best-*")) == ["best-00000007", "best-00000009"]
     damage_bit(tmp_path / "step-00000009.json")
-    _, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    _, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 7
     assert checkpoint.read_best(tmp_path, 7, numbers["best"]["sha256"])["w"].tolist() == [1.0, 1.0]
 
@@ -133,7 +133,7 @@ def test_tidying_up_removes_what_is_half_written_and_nothing_that_counts(tmp_pat
     finished.wait()
     (tmp_path / f".step-00000003.safetensors.{platform.node()}-{finished.pid}.tmp").write_bytes(b"half")
     (tmp_path / "step-00000003.safetensors").write_bytes(b"killed before the manifest was written")
-    checkpoint.tidy(tmp_path)
+    checkpoint.remove_partial(tmp_path)
     assert sorted(tmp_path.iterdir()) == whole
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_newer_checkpoint_does_not_push_out_the_one_just_written(tmp_p
     write(tmp_path, 100)
     damage_bit(tmp_path / "step-00000100.json")
     write(tmp_path, 60, keep=1)
-    _, numbers = checkpoint.read_newest(tmp_path) or pytest.fail("nothing found")
+    _, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 60
 
 
@@ -172,7 +172,7 @@ def test_a_state_of_other_parameters_is_refused(shapes: tuple[tuple[int, ...], .
 
     saved = adamw((4, 3), (3,))
     saved.step()
-    tensors = checkpoint.pack_optimizer(saved, "optimizer.0.")
-    checkpoint.unpack_optimizer(adamw((4, 3), (3,)), "optimizer.0.", tensors)
+    tensors = checkpoint.optimizer_tensors(saved, "optimizer.0.")
+    checkpoint.load_optimizer_tensors(adamw((4, 3), (3,)), "optimizer.0.", tensors)
     with pytest.raises(WorkError, match="start a new run"):
-        checkpoint.unpack_optimizer(adamw(*shapes), "optimizer.0.", tensors)
+        checkpoint.load_optimizer_tensors(adamw(*shapes), "optimizer.0.", tensors)

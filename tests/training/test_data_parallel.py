@@ -17,7 +17,7 @@ from vitkit.runtime.data_parallel import torch_threads
 from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
 from vitkit.training.data_parallel import MAX_GRADIENT_VALUES, DataParallelBackward, data_parallel_cores
-from vitkit.training.loss import Heads, soft_targets, supervised
+from vitkit.training.loss import DistillationOutputs, soft_targets, supervised_loss
 
 CORES = 3
 IMAGES = torch.randn(14, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -37,7 +37,7 @@ def model(**changes: object) -> ViT:
 
 
 def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
-    return supervised(module, IMAGES[rows], TARGETS[rows])
+    return supervised_loss(module, IMAGES[rows], TARGETS[rows])
 
 
 def gradients(module: nn.Module) -> list[Tensor]:
@@ -126,7 +126,7 @@ def test_frozen_parameters_and_unused_ones_stay_without_gradients() -> None:
     def of_the_labels(heads: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
         return heads(IMAGES[rows])[0].square().mean(), torch.zeros(())
 
-    DataParallelBackward(Heads(net), CORES).backward(of_the_labels, slice(0, 14), 1.0)
+    DataParallelBackward(DistillationOutputs(net), CORES).backward(of_the_labels, slice(0, 14), 1.0)
     with_gradients = {name for name, p in net.named_parameters() if p.grad is not None}
     assert "head.weight" in with_gradients
     assert not with_gradients & {"patch_embed.proj.weight", "head_dist.weight"}
@@ -246,7 +246,7 @@ def test_a_resumed_data_parallel_run_gives_the_same_bits_and_is_close_to_a_singl
 
 
 def test_out_of_memory_in_one_thread_halves_the_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = loop.supervised
+    original = loop.supervised_loss
 
     def hungry(module: nn.Module, images: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
         if len(images) > 4:
@@ -254,5 +254,5 @@ def test_out_of_memory_in_one_thread_halves_the_micro_batch(tmp_path: Path, monk
         return original(module, images, *rest)
 
     expected = run(tmp_path / "small", "machine.micro_batch=8")
-    monkeypatch.setattr(loop, "supervised", hungry)
+    monkeypatch.setattr(loop, "supervised_loss", hungry)
     assert run(tmp_path / "run").weights_sha256 == expected.weights_sha256

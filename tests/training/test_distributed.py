@@ -147,10 +147,10 @@ def test_a_state_with_a_damaged_part_is_passed_over(folder: Path, cut_in_two: di
     content = bytearray(part.read_bytes())
     content[-1] ^= 1
     part.write_bytes(content)
-    found = checkpoint.find_newest(states)
+    found = checkpoint.find_latest(states)
     assert found is not None
     assert found.numbers["step"] == HALF - 1
-    assert checkpoint.verified(states / f"step-{HALF:08d}.json") is None
+    assert checkpoint.open_verified(states / f"step-{HALF:08d}.json") is None
 
 
 def test_parts_that_were_being_written_when_all_was_killed_are_no_state(folder: Path, cut_in_two: dict) -> None:
@@ -158,10 +158,10 @@ def test_parts_that_were_being_written_when_all_was_killed_are_no_state(folder: 
     (states / f"step-{HALF:08d}.json").unlink()
     os.replace(states / f"step-{HALF - 1:08d}", states / f".step-{HALF - 1:08d}.parts")
     (states / f"step-{HALF - 1:08d}.json").unlink()
-    checkpoint.tidy(states)
+    checkpoint.remove_partial(states)
     assert not list(states.glob(".step-*"))
     assert not (states / f"step-{HALF:08d}").exists()
-    found = checkpoint.find_newest(states)
+    found = checkpoint.find_latest(states)
     assert found is not None
     assert found.numbers["step"] == HALF - 2
 

@@ -11,7 +11,7 @@ from vitkit.cli.main import main
 from vitkit.errors import Interrupted, UsageError
 from vitkit.report.run import read_run
 from vitkit.training import get_recipe, ladder, train
-from vitkit.training.ladder import climb
+from vitkit.training.ladder import run_stages
 from vitkit.weights.load import load_model
 from vitkit.weights.model_dir import save_model
 
@@ -30,15 +30,17 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_every_rung_is_measured_and_the_best_is_kept(weights: str, tmp_path: Path) -> None:
     said = []
-    found = climb("digits", weights, tmp_path / "out", changes=QUICK, quiet=True, say=lambda r: said.append(r.name))
-    assert [r.name for r in found.rungs] == said == ["knn", "probe", "finetune"]
-    for rung in found.rungs:
+    found = run_stages(
+        "digits", weights, tmp_path / "out", changes=QUICK, quiet=True, on_stage=lambda r: said.append(r.name)
+    )
+    assert [r.name for r in found.stages] == said == ["knn", "probe", "finetune"]
+    for rung in found.stages:
         low, high = rung.val["top1_interval"]
         assert 0.3 < low < rung.val["top1"] < high
         assert rung.test is not None
         assert rung.seconds > 0
         assert rung.core_seconds > 0
-    best = max((r for r in found.rungs if r.run), key=lambda r: r.val["top1"])
+    best = max((r for r in found.stages if r.run), key=lambda r: r.val["top1"])
     assert load_model(tmp_path / "out").info.metrics["val_top1"] == pytest.approx(best.val["top1"], abs=1e-6)
     assert json.loads((tmp_path / "out" / "ladder.json").read_text())["best"] == found.best
 
@@ -46,12 +48,12 @@ def test_every_rung_is_measured_and_the_best_is_kept(weights: str, tmp_path: Pat
 def test_it_stops_where_time_or_mistakes_are_used_up(
     weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = climb("digits", weights, tmp_path / "late", minutes=0.5, quiet=True)
-    assert [r.name for r in late.rungs] == ["knn", "probe"]
+    late = run_stages("digits", weights, tmp_path / "late", minutes=0.5, quiet=True)
+    assert [r.name for r in late.stages] == ["knn", "probe"]
     assert "too few to fine-tune" in late.stopped
     monkeypatch.setattr(ladder, "ENOUGH", 0.1)
-    enough = climb("digits", weights, tmp_path / "enough", quiet=True)
-    assert [r.name for r in enough.rungs] == ["knn", "probe"]
+    enough = run_stages("digits", weights, tmp_path / "enough", quiet=True)
+    assert [r.name for r in enough.stages] == ["knn", "probe"]
     assert "nothing is left" in enough.stopped
 
 
@@ -69,17 +71,17 @@ def test_what_is_done_is_kept_when_interrupted_and_gone_on_with(
     with monkeypatch.context() as patch:
         patch.setattr(ladder, "train", stopped)
         with pytest.raises(Interrupted):
-            climb("digits", weights, out, changes=QUICK, quiet=True)
+            run_stages("digits", weights, out, changes=QUICK, quiet=True)
     saved = json.loads((out / "ladder.json").read_text())
     assert [r["name"] for r in saved["rungs"]] == ["knn", "probe"]
     assert load_model(out).config.num_classes == 10, "the probe, for now"
     with pytest.raises(UsageError, match="holds a ladder already: --resume"):
-        climb("digits", weights, out, quiet=True)
+        run_stages("digits", weights, out, quiet=True)
     with pytest.raises(UsageError, match="was started with"):
-        climb("digits", weights, out, seed=5, resume=True, quiet=True)
-    again = climb("digits", weights, out, changes=QUICK, resume=True, quiet=True)
-    assert [r.name for r in again.rungs] == ["knn", "probe", "finetune"]
-    assert dataclasses.asdict(again.rungs[1]) == saved["rungs"][1], "not fitted again"
+        run_stages("digits", weights, out, seed=5, resume=True, quiet=True)
+    again = run_stages("digits", weights, out, changes=QUICK, resume=True, quiet=True)
+    assert [r.name for r in again.stages] == ["knn", "probe", "finetune"]
+    assert dataclasses.asdict(again.stages[1]) == saved["rungs"][1], "not fitted again"
 
 
 def test_the_command_prints_one_document(weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,13 +105,13 @@ def test_a_rung_that_has_begun_is_not_gone_on_with_under_other_settings(tmp_path
     (tmp_path / "finetune").mkdir()
     (tmp_path / "finetune" / "recipe.json").write_text(json.dumps(recipe.to_dict()))
     with pytest.raises(UsageError, match="begun with other settings: leave out --set"):
-        ladder._trained("finetune", recipe, tmp_path, True, True, ("optimizer.lr=2e-3",))
+        ladder._run_training("finetune", recipe, tmp_path, True, True, ("optimizer.lr=2e-3",))
 
 
 def test_every_rung_has_the_same_split(weights: str, tmp_path: Path) -> None:
     """Else fine-tuning would be judged by images that its probe was fitted to."""
-    found = climb("digits", weights, tmp_path, changes=(*QUICK, "val_fraction=0.3"), quiet=True)
-    assert len({rung.val["n"] for rung in found.rungs}) == 1
+    found = run_stages("digits", weights, tmp_path, changes=(*QUICK, "val_fraction=0.3"), quiet=True)
+    assert len({rung.val["n"] for rung in found.stages}) == 1
     recipes = [json.loads((tmp_path / name / "recipe.json").read_text()) for name in ("probe", "finetune")]
     assert [recipe["val_fraction"] for recipe in recipes] == [0.3, 0.3]
     assert recipes[1]["init"] == str(tmp_path / "probe")

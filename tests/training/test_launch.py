@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vitkit.training.checkpoint import find_newest
+from vitkit.training.checkpoint import find_latest
 from vitkit.training.launch import launch
 
 SETTINGS = ["batch=32", "config.depth=1", "machine.precision=fp32", "machine.compile=off", "machine.threads=1"]
@@ -50,7 +50,7 @@ def test_a_signal_to_the_command_saves_and_stops_all_its_processes(tmp_path: Pat
     _, told = parent.communicate(timeout=60)
     assert parent.returncode == 128 + number, told
     assert told.count("saved") == 1, told
-    assert find_newest(out / "checkpoints")  # only what verifies is found
+    assert find_latest(out / "checkpoints")  # only what verifies is found
 
 
 def test_when_one_process_fails_the_others_are_asked_to_leave() -> None:

@@ -4,8 +4,9 @@ from torch import nn
 
 from tests.training.small import SMALL
 from vitkit.model import create_model
-from vitkit.training import optim as optimizer
+from vitkit.training.ema import EMA
 from vitkit.training.muon import Muon, orthogonalize
+from vitkit.training.optim import make_optimizers, set_learning_rate
 from vitkit.training.recipe import Optimizer
 
 
@@ -18,7 +19,7 @@ def model(**changes: object) -> torch.nn.Module:
 def groups_of(vit: torch.nn.Module, settings: Optimizer) -> dict[str, tuple[str, dict]]:
     """Parameter name → (optimizer, its group)."""
     found = {}
-    for each in optimizer.build(vit, settings):
+    for each in make_optimizers(vit, settings):
         for group in each.param_groups:
             for p in group["params"]:
                 name = next(n for n, q in vit.named_parameters() if q is p)
@@ -67,7 +68,7 @@ def test_muon_takes_the_filters_behind_a_stems_first_convolution() -> None:
 def test_a_few_steps_lower_the_loss(name: str) -> None:
     vit = model()
     images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 3
-    optimizers = optimizer.build(vit, Optimizer(name=name, lr=1e-2, muon_lr=1e-2))
+    optimizers = make_optimizers(vit, Optimizer(name=name, lr=1e-2, muon_lr=1e-2))
     losses = []
     for _ in range(30):
         loss = torch.nn.functional.cross_entropy(vit(images), labels)
@@ -80,15 +81,15 @@ def test_a_few_steps_lower_the_loss(name: str) -> None:
 
 
 def test_the_rate_of_every_group_follows_its_own_base() -> None:
-    optimizers = optimizer.build(model(), Optimizer(lr=1.0, layer_decay=0.5))
-    optimizer.set_rate(optimizers, 0.1)
+    optimizers = make_optimizers(model(), Optimizer(lr=1.0, layer_decay=0.5))
+    set_learning_rate(optimizers, 0.1)
     for group in optimizers[0].param_groups:
         assert group["lr"] == pytest.approx(0.1 * group["base_lr"])
 
 
 def test_the_average_is_the_exponential_mean_of_the_weights() -> None:
     vit = torch.nn.Linear(2, 1)
-    average = optimizer.Average(vit)
+    average = EMA(vit)
     expected = vit.weight.detach().clone()
     for step in range(5):
         with torch.no_grad():
@@ -100,7 +101,7 @@ def test_the_average_is_the_exponential_mean_of_the_weights() -> None:
 
 def test_swapping_twice_restores_both() -> None:
     vit = torch.nn.Linear(2, 1)
-    average = optimizer.Average(vit)
+    average = EMA(vit)
     torch.nn.init.ones_(vit.weight)
     before = average.state_dict()["weight"].clone()
     average.swap(vit)

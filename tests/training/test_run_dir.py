@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vitkit.errors import UsageError
-from vitkit.training.run_dir import hold, is_ours
+from vitkit.training.run_dir import is_ours, lock_run_dir
 
 OTHER = """
 import fcntl, sys, time
@@ -23,11 +23,11 @@ def test_a_folder_in_which_another_process_trains_is_refused_until_that_one_is_g
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(UsageError, match=r"another process trains in .*: stop it, or choose another --out"):
-            hold(tmp_path, patience=0.3)
+            lock_run_dir(tmp_path, patience=0.3)
     finally:
         other.kill()
         other.wait()
-    with hold(tmp_path, patience=5):
+    with lock_run_dir(tmp_path, patience=5):
         pass
 
 

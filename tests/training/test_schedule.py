@@ -1,13 +1,14 @@
 import pytest
 
+from vitkit.training.ema import ema_decay
 from vitkit.training.recipe import Schedule
-from vitkit.training.schedule import ema_decay, image_size, rate
+from vitkit.training.schedule import image_size, lr_factor
 
 
 @pytest.mark.parametrize("shape", ["cosine", "linear", "constant", "wsd"])
 def test_every_shape_warms_up_to_one_and_never_exceeds_it(shape: str) -> None:
     s = Schedule(shape=shape, warmup=0.1)
-    values = [rate(i / 1000, s) for i in range(1001)]
+    values = [lr_factor(i / 1000, s) for i in range(1001)]
     assert values[0] < 1e-6
     assert values[50] == pytest.approx(0.5)
     assert values[100] == pytest.approx(1.0)
@@ -19,18 +20,18 @@ def test_every_shape_warms_up_to_one_and_never_exceeds_it(shape: str) -> None:
 )
 def test_shapes_fall_as_their_names_say(shape: str, middle: float, end: float) -> None:
     s = Schedule(shape=shape, warmup=0.0, decay=0.2)
-    assert rate(0.5, s) == pytest.approx(middle)
-    assert rate(1.0, s) == pytest.approx(end)
+    assert lr_factor(0.5, s) == pytest.approx(middle)
+    assert lr_factor(1.0, s) == pytest.approx(end)
 
 
 def test_stable_then_decay_falls_in_its_last_share() -> None:
     s = Schedule(shape="wsd", warmup=0.0, decay=0.2)
-    assert rate(0.79, s) == 1.0
-    assert rate(0.9, s) == pytest.approx(0.5)
+    assert lr_factor(0.79, s) == 1.0
+    assert lr_factor(0.9, s) == pytest.approx(0.5)
 
 
 def test_the_floor_is_the_last_rate() -> None:
-    assert rate(1.0, Schedule(floor=0.1)) == pytest.approx(0.1)
+    assert lr_factor(1.0, Schedule(floor=0.1)) == pytest.approx(0.1)
 
 
 def test_the_average_forgets_the_random_start() -> None:

@@ -22,10 +22,11 @@ from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.errors import ConfigError, UsageError, WorkError
 from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
-from vitkit.training.log import Journal
-from vitkit.training.loss import soft_targets, supervised
-from vitkit.training.run_dir import hold, read_recipe
-from vitkit.training.task import batch_size, choose_model, class_weights
+from vitkit.training.checkpoint import load_latest
+from vitkit.training.log import RunLogger
+from vitkit.training.loss import soft_targets, supervised_loss
+from vitkit.training.run_dir import lock_run_dir, read_recipe
+from vitkit.training.task import choose_batch_size, choose_model, class_weights
 from vitkit.weights.load import load_model
 
 
@@ -80,7 +81,7 @@ def test_a_signal_to_all_processes_of_a_run_saves_its_state(tmp_path: Path) -> N
     _, said = started.communicate(timeout=120)
     assert started.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in said
-    _, numbers = loop.checkpoint.read_newest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
+    _, numbers = load_latest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
     assert numbers["step"] > 0
 
 
@@ -94,11 +95,11 @@ def test_a_run_that_was_killed_before_its_first_step_ends_in_the_same_bits(
     )  # the trials run, their times tie
     whole = run(tmp_path / "whole", *automatic)
 
-    def killed(self: loop.Run) -> None:
+    def killed(self: loop.Trainer) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Run, "fit", killed)
+        patch.setattr(loop.Trainer, "fit", killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "parts", *automatic)
     assert run(tmp_path / "parts", *automatic, resume=True).weights_sha256 == whole.weights_sha256
@@ -118,9 +119,9 @@ def test_worker_processes_change_nothing(tmp_path: Path, workers: int) -> None:
 def test_weights_to_start_from_are_trained_in_training_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "first")
     modes = []
-    original = loop.supervised
+    original = loop.supervised_loss
     monkeypatch.setattr(
-        loop, "supervised", lambda model, *rest: (modes.append(model.training), original(model, *rest))[1]
+        loop, "supervised_loss", lambda model, *rest: (modes.append(model.training), original(model, *rest))[1]
     )
     second = dataclasses.replace(recipe(), config={}, init=str(tmp_path / "first"))
     train(second, tmp_path / "second", quiet=True)
@@ -171,7 +172,7 @@ def test_micro_batches_change_the_result_by_rounding_only(tmp_path: Path) -> Non
 def test_running_out_of_memory_halves_the_micro_batch_and_keeps_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = loop.supervised
+    original = loop.supervised_loss
 
     def hungry(model: torch.nn.Module, images: torch.Tensor, *rest: torch.Tensor) -> object:
         if len(images) > 8:
@@ -179,20 +180,20 @@ def test_running_out_of_memory_halves_the_micro_batch_and_keeps_the_step(
         return original(model, images, *rest)
 
     expected = run(tmp_path / "small", "machine.micro_batch=8")
-    monkeypatch.setattr(loop, "supervised", hungry)
+    monkeypatch.setattr(loop, "supervised_loss", hungry)
     result = run(tmp_path / "run")
     assert result.steps == 7
     assert result.weights_sha256 == expected.weights_sha256
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
-    original, count = loop.supervised, iter(range(1000))
+    original, count = loop.supervised_loss, iter(range(1000))
 
     def bad(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         loss, hits = original(*inputs)
         return (loss * float("nan") if next(count) in steps else loss), hits
 
-    monkeypatch.setattr(loop, "supervised", bad)
+    monkeypatch.setattr(loop, "supervised_loss", bad)
 
 
 def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_many_updates_in_a_row_that_are_not_finite_stop_the_run_with_a_good_stat
     poison(monkeypatch, range(1, 1000))
     with pytest.raises(WorkError, match="5 steps in a row without a finite gradient"):
         run(tmp_path / "run", epochs=1.0)
-    tensors, numbers = loop.checkpoint.read_newest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
+    tensors, numbers = load_latest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
     assert all(t.isfinite().all() for t in tensors.values())
     assert numbers["bad_steps"] == 5
 
@@ -221,7 +222,7 @@ def test_a_resumed_run_does_what_its_recipe_says_outright(tmp_path: Path, monkey
             run(tmp_path / "run", "machine.precision=bf16", epochs=1.0)
     poison(monkeypatch, range(3))
     result = run(tmp_path / "run", "machine.precision=fp32", "machine.micro_batch=8", resume=True, epochs=1.0)
-    _, numbers = loop.checkpoint.read_newest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
+    _, numbers = load_latest(tmp_path / "run" / "checkpoints") or pytest.fail("no state")
     assert numbers["choice"] == {"made": True, "bf16": False, "compile": False, "micro_batch": 8}
     assert result.skipped_updates > 5, "it has as many chances as before"
     assert read_recipe(tmp_path / "run").machine.precision == "fp32", "and stays so when it is resumed again"
@@ -246,15 +247,15 @@ def test_two_runs_that_begin_together_do_not_share_a_folder(tmp_path: Path, monk
 def test_the_last_weights_are_judged_where_time_ends_during_a_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = loop.Run._save
+    original = loop.Trainer._save
 
-    def slowly(self: loop.Run) -> None:
+    def slowly(self: loop.Trainer) -> None:
         if self.state.clock.step == 3:
             self.began -= 3600
         original(self)
 
-    monkeypatch.setattr(loop.Run, "_save", slowly)
-    monkeypatch.setattr(loop.Run, "_save_is_due", lambda self: self.state.clock.step == 3)
+    monkeypatch.setattr(loop.Trainer, "_save", slowly)
+    monkeypatch.setattr(loop.Trainer, "_save_is_due", lambda self: self.state.clock.step == 3)
     result = run(tmp_path / "run", "budget.minutes=60", "budget.choose=last", "budget.validate_every=0.06")
     assert result.steps == 3
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
@@ -273,7 +274,7 @@ def test_a_folder_without_locks_is_trained_in(tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr("fcntl.lockf", refuse)
-    with hold(tmp_path / "run", patience=0):
+    with lock_run_dir(tmp_path / "run", patience=0):
         assert (tmp_path / "run").is_dir()
 
 
@@ -299,7 +300,7 @@ def test_a_budget_of_minutes_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("images", "batch"), [(10, 10), (33, 16), (1079, 32), (2640, 64), (50_000, 256), (10**6, 256)])
 def test_the_batch_fits_the_data_where_the_recipe_leaves_it_open(images: int, batch: int) -> None:
-    assert batch_size(Recipe(), images, 1) == batch
+    assert choose_batch_size(Recipe(), images, 1) == batch
 
 
 @pytest.mark.parametrize(
@@ -314,8 +315,8 @@ def test_the_model_suits_the_images_where_the_recipe_leaves_it_open(shape: tuple
 
 
 def test_a_batch_is_never_larger_than_the_data() -> None:
-    assert batch_size(Recipe(batch=64), 33, 1) == 33
-    assert batch_size(Recipe(batch=64), 100, 1) == 64
+    assert choose_batch_size(Recipe(batch=64), 33, 1) == 33
+    assert choose_batch_size(Recipe(batch=64), 100, 1) == 64
 
 
 def test_a_start_that_fails_leaves_no_folder_behind(tmp_path: Path) -> None:
@@ -338,7 +339,7 @@ def test_class_weights_leave_the_best_answer_to_each_image_as_it_is() -> None:
     assert weights.tolist() == pytest.approx([0.505, 50.5, 0.0])
     targets = soft_targets(torch.tensor([0, 1]), 3, 0.1)
     best = targets.log()[:, :, None, None].requires_grad_()
-    loss, _ = supervised(nn.Flatten(), best, targets, weights)
+    loss, _ = supervised_loss(nn.Flatten(), best, targets, weights)
     assert torch.autograd.grad(loss, best)[0].abs().max() < 1e-4
     each = -(targets * targets.log()).sum(dim=1)
     assert float(loss.detach()) == pytest.approx(float((each * weights[:2]).mean()))
@@ -378,7 +379,7 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
 
 
 def test_the_journal_of_a_resumed_run_has_no_line_twice(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, quiet=True)
+    journal = RunLogger(tmp_path, quiet=True)
     for step in (10, 20, 30):
         journal.record(step, loss=1.0)
     journal.file.write('{"step": 4')  # killed in the middle of a line

@@ -11,8 +11,8 @@ from tests.training.small import SMALL, train_until, whole_and_resumed
 from vitkit.errors import ConfigError, UsageError
 from vitkit.model import create_model
 from vitkit.training import Recipe, get_recipe, train
-from vitkit.training.init_from import adapt
-from vitkit.training.loss import Heads, distilled, supervised, teacher_answers
+from vitkit.training.init_from import adapt_to_classes
+from vitkit.training.loss import DistillationOutputs, distillation_loss, supervised_loss, to_teacher_targets
 from vitkit.training.recipe import Distill
 from vitkit.weights.load import load_model
 
@@ -119,13 +119,13 @@ def test_weights_are_fine_tuned_at_another_size(weights: Path, tmp_path: Path) -
 
 
 def test_only_what_no_tensor_hangs_on_may_be_changed_with_the_weights(weights: Path) -> None:
-    model = adapt(load_model(weights), {"pooling": "cls_mean", "drop_path": 0.3}, list("0123456789"), (8, 8))
+    model = adapt_to_classes(load_model(weights), {"pooling": "cls_mean", "drop_path": 0.3}, list("0123456789"), (8, 8))
     assert model.head.weight.shape == (10, 32)
     assert model.blocks[-1].drop_path.rate == 0.3
-    same = adapt(load_model(weights), {}, list("abcde"), (8, 8))
+    same = adapt_to_classes(load_model(weights), {}, list("abcde"), (8, 8))
     assert torch.equal(same.head.weight, load_model(weights).head.weight)
     with pytest.raises(ConfigError, match=r"config\.depth cannot be changed together with --init.*free are pooling"):
-        adapt(load_model(weights), {"depth": 3}, list("abcde"), (8, 8))
+        adapt_to_classes(load_model(weights), {"depth": 3}, list("abcde"), (8, 8))
 
 
 def test_weights_with_a_distillation_token_are_probed(tmp_path: Path) -> None:
@@ -182,18 +182,18 @@ def test_a_teacher_alone_teaches(teacher: Path, tmp_path: Path) -> None:
     assert train(student(teacher, *alone), tmp_path / "run", quiet=True).val["top1"] > 0.6
 
 
-def model_and_batch(**changes: object) -> tuple[Heads, torch.Tensor, torch.Tensor]:
+def model_and_batch(**changes: object) -> tuple[DistillationOutputs, torch.Tensor, torch.Tensor]:
     model = create_model("vit_tiny_patch16_224", seed=0, **{**SMALL, "image_size": 8, "num_classes": 4, **changes})
-    return Heads(model.eval()), torch.randn(6, 3, 8, 8), torch.eye(4)[torch.arange(6) % 4]
+    return DistillationOutputs(model.eval()), torch.randn(6, 3, 8, 8), torch.eye(4)[torch.arange(6) % 4]
 
 
 def test_a_student_that_answers_as_its_teacher_has_nothing_to_learn_from_it() -> None:
     heads, images, targets = model_and_batch()
     d = Distill(weight=1.0, temperature=3.0)
-    answers = teacher_answers(heads.model(images).detach(), d)
-    loss, _ = distilled(heads, images, targets, answers, d)
+    answers = to_teacher_targets(heads.model(images).detach(), d)
+    loss, _ = distillation_loss(heads, images, targets, answers, d)
     assert loss.item() == pytest.approx(0, abs=1e-6)
-    other, _ = distilled(heads, images, targets, answers.roll(1, dims=1), d)
+    other, _ = distillation_loss(heads, images, targets, answers.roll(1, dims=1), d)
     assert other.item() > 1e-3
 
 
@@ -202,8 +202,8 @@ def test_without_weight_the_loss_is_that_of_the_labels() -> None:
     answers = torch.full((6, 4), 0.25)
     costs = torch.tensor([1.0, 2.0, 0.5, 1.0])
     for d in (Distill(weight=0.0), Distill(weight=0.0, kind="hard")):
-        loss, hits = distilled(heads, images, targets, answers, d, costs)
-        expected, expected_hits = supervised(heads.model, images, targets, costs)
+        loss, hits = distillation_loss(heads, images, targets, answers, d, costs)
+        expected, expected_hits = supervised_loss(heads.model, images, targets, costs)
         torch.testing.assert_close(loss, expected)
         assert hits == expected_hits
 
@@ -214,17 +214,17 @@ def test_soft_distillation_is_the_divergence_at_the_temperature_by_its_square() 
     p, q = (logits / 2).softmax(dim=1), (heads.model(images) / 2).softmax(dim=1)
     expected = 4 * (p * (p / q).log()).sum(dim=1).mean()
     d = Distill(weight=1.0, temperature=2.0)
-    torch.testing.assert_close(distilled(heads, images, targets, teacher_answers(logits, d), d)[0], expected)
+    torch.testing.assert_close(distillation_loss(heads, images, targets, to_teacher_targets(logits, d), d)[0], expected)
 
 
 def test_a_distillation_token_learns_from_the_teacher_and_the_class_token_from_the_labels() -> None:
     heads, images, targets = model_and_batch(distillation=True)
     d = Distill(weight=0.5, kind="hard")
-    answers = teacher_answers(torch.randn(6, 4), d)
+    answers = to_teacher_targets(torch.randn(6, 4), d)
     labels, taught = heads.model.forward_heads(images)
     expected = (torch.nn.functional.cross_entropy(labels, targets.argmax(1)) +
                 torch.nn.functional.cross_entropy(taught, answers.argmax(1))) / 2  # fmt: skip
-    torch.testing.assert_close(distilled(heads, images, targets, answers, d)[0], expected)
+    torch.testing.assert_close(distillation_loss(heads, images, targets, answers, d)[0], expected)
 
 
 def test_a_teacher_sees_the_students_pixels_in_its_own_way(teacher: Path, tmp_path: Path) -> None:
@@ -244,10 +244,10 @@ def test_a_teacher_sees_the_students_pixels_in_its_own_way(teacher: Path, tmp_pa
     asked = make_teacher(d, model, names, other, split, torch.device("cpu"))
     with torch.no_grad():
         expected = model(own.normalize(pixels)).softmax(dim=1).flip(1)
-    torch.testing.assert_close(asked.answers(other.normalize(pixels)), expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(asked.targets(other.normalize(pixels)), expected, rtol=1e-3, atol=1e-5)
     remembers = make_teacher(dataclasses.replace(d, sees="original"), model, names, other, split, torch.device("cpu"))
-    assert remembers.table is not None
-    torch.testing.assert_close(remembers.table.softmax(dim=1), expected, rtol=1e-3, atol=1e-5)
+    assert remembers.cached_logits is not None
+    torch.testing.assert_close(remembers.cached_logits.softmax(dim=1), expected, rtol=1e-3, atol=1e-5)
 
 
 def test_two_processes_distil_as_one_does(teacher: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Bench:
 
     def run(self) -> int:
         from vitkit.bench.sweep import Setting, draw, sweep
-        from vitkit.training.environment import describe_environment
+        from vitkit.training.run_dir import describe_environment
 
         if self.infer + self.train + bool(self.load) > 1:
             raise InputError("--infer, --train and --load measure different things: give one of them")
@@ -92,7 +92,7 @@ class Bench:
     def _load(self, data: str) -> int:
         from vitkit.bench.loading import loading
         from vitkit.data.open import open_data
-        from vitkit.training.environment import describe_environment
+        from vitkit.training.run_dir import describe_environment
 
         splits = open_data(data, label=self.label, data_dir=self.data_dir).splits
         split = splits.get("train") or next(iter(splits.values()))

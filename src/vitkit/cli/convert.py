@@ -87,10 +87,10 @@ class Convert:
 
 
 def to_weights(command: Convert) -> int:
-    from vitkit.training.snapshot import as_folder
+    from vitkit.training.checkpoint import as_model_dir
     from vitkit.weights.convert import convert
 
-    with as_folder(command.source) as source:
+    with as_model_dir(command.source) as source:
         report = convert(source, command.out, command.to, **command.options())
     report = replace(report, read=replace(report.read, source=command.source))
     if command.json:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 def to_runtime(command: "Convert") -> int:
     from vitkit.export.export import export
-    from vitkit.training.snapshot import as_folder
+    from vitkit.training.checkpoint import as_model_dir
     from vitkit.weights.load import load_with_report
 
     sizes = parse_image_sizes(command.sizes)
     opening: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
-    with as_folder(command.source) as source:
+    with as_model_dir(command.source) as source:
         model, report = load_with_report(source, **command.options())
     print_assumptions(report)
     done = export(

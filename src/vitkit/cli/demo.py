@@ -4,21 +4,21 @@ from pathlib import Path
 from typing import Any
 
 from vitkit.cli.output import console, print_json, print_table
-from vitkit.cli.train import show_result
+from vitkit.cli.train import print_result
 
-MARK = ".vitkit-demo"  # in a folder that may be replaced
+MARKER = ".vitkit-demo"  # in a folder that may be replaced
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The whole story on embedded data: train, evaluate, explain, report."""
+    """Train, evaluate, explain and report on handwritten digits, which need no download."""
 
     out: str = "runs/demo"
-    """The run folder to make; an earlier demo there is replaced."""
+    """Write the run folder here, replacing an earlier demo."""
     epochs: float | None = None
-    """Fewer for a quicker look."""
+    """Train for this number of epochs."""
     seed: int = 0
-    """Another one gives another run."""
+    """Random seed."""
     json: bool = False
     """Print one JSON document."""
 
@@ -29,46 +29,46 @@ class Demo:
         from vitkit.report import LiveReport, write_report
         from vitkit.training import get_recipe, train
 
-        _make_room(Path(self.out))
-        recipe = replace(get_recipe("digits"), seed=self.seed)
+        _replace_earlier_demo(Path(self.out))
+        recipe = get_recipe("digits").replace(seed=self.seed)
         if self.epochs is not None:
-            recipe = replace(recipe, budget=replace(recipe.budget, epochs=self.epochs))
+            recipe = recipe.replace(budget=replace(recipe.budget, epochs=self.epochs))
         with LiveReport() as live:
             result = train(recipe, self.out, quiet=self.json, on_record=live)
-        answers = _predict_some(self.out)
+        predictions = _predict_examples(self.out)
         report = write_report(self.out)
         if self.json:
-            print_json(result.to_dict() | {"predictions": answers, "report": str(report)})
+            print_json(result.to_dict() | {"predictions": predictions, "report": str(report)})
             return 0
-        show_result(result)
+        print_result(result)
         print_table(
-            "A few images it has never seen",
-            ["image", "is", "predicted", "score"],
-            [[a["path"], a["label"], a["predicted"], f"{a['score']:.1%}"] for a in answers],
+            "A few test images",
+            ["image", "label", "prediction", "score"],
+            [[p["path"], p["label"], p["predicted"], f"{p['score']:.1%}"] for p in predictions],
         )
         console().print(
-            f"model    {self.out}/model\nreport   {report}   ← curves, attention maps, mistakes: open it in a browser\n"
-            "next     vitkit inspect YOUR_FOLDER   ← a folder of class folders: what is in it, and how to train on it"
+            f"model    {self.out}/model\nreport   {report}   ← curves, attention maps, errors: open it in a browser\n"
+            "next     vitkit inspect YOUR_FOLDER   ← describes a folder of class folders, and how to train on it"
         )
         return 0
 
 
-def _make_room(folder: Path) -> None:
-    """A demo may be run again; a folder that no demo made is left alone, and `train` says so."""
-    if (folder / MARK).exists():
+def _replace_earlier_demo(folder: Path) -> None:
+    """Remove an earlier demo. A folder that no demo made stays, and `train` refuses to overwrite it."""
+    if (folder / MARKER).exists():
         shutil.rmtree(folder)
     if not folder.exists():
         folder.mkdir(parents=True)
-        (folder / MARK).touch()
+        (folder / MARKER).touch()
 
 
-def _predict_some(run: str, count: int = 5) -> list[dict[str, Any]]:
+def _predict_examples(run: str, count: int = 5) -> list[dict[str, Any]]:
     from vitkit.data.open import open_data
     from vitkit.inference import Predictor
 
     data = open_data("digits")
     test = data.splits["test"]
-    answers = Predictor(run).many([test.images[i] for i in range(count)], top=1)
+    found = Predictor(run).many([test.images[i] for i in range(count)], top=1)
     return [
         {
             "path": test.images.name(i),
@@ -76,5 +76,5 @@ def _predict_some(run: str, count: int = 5) -> list[dict[str, Any]]:
             "predicted": best.label,
             "score": best.score,
         }
-        for i, (best,) in enumerate(answers)
+        for i, (best,) in enumerate(found)
     ]

@@ -7,43 +7,42 @@ from vitkit.cli.output import console, print_json, print_table
 from vitkit.cli.output_paths import check_output_dir
 
 if TYPE_CHECKING:
-    from vitkit.training.ladder import Ladder as Climbed
-    from vitkit.training.ladder import Rung
+    from vitkit.training.ladder import LadderResult, Stage
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Nearest neighbours, then a probe, then fine-tuning: side by side, as far as it pays; the best is kept."""
+    """Compare k-NN, a linear probe and fine-tuning of the same weights, and keep the best model."""
 
     data: Positional[str]
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     init: str
-    """The weights to start from: a model folder, run folder or foreign checkpoint."""
+    """Start from these weights: a model folder, run folder or foreign checkpoint."""
     out: str
-    """The folder to make: the runs, ladder.json, and the best model."""
+    """Write the runs, ladder.json and the best model into this folder."""
     minutes: Annotated[float, arg(metavar="M")] = 10.0
-    """For all rungs together."""
+    """Time for all stages together."""
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Decides the order of the images and every random draw."""
+    """Random seed."""
     label: str = "label"
-    """The column of the class, in a CSV or parquet file."""
+    """Read the class from this column of a CSV or parquet file."""
     data_dir: str | None = None
-    """Where named data sets lie; $VITKIT_DATA by default."""
+    """Look for named data sets in this folder. Default: $VITKIT_DATA."""
     resume: bool = False
-    """Go on with a ladder that was interrupted."""
+    """Continue an interrupted ladder."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
-    """Change one setting of the fine-tuning, such as optimizer.lr=1e-3, or of all rungs, such as val_fraction=0.2; may be given several times."""  # noqa: E501  # tyro shows it as one line
+    """Change settings of the fine-tuning, such as optimizer.lr=1e-3, or of all stages, such as val_fraction=0.2. Several may follow."""  # noqa: E501  # tyro shows it as one line
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> int:
         from vitkit.errors import UsageError
-        from vitkit.training.ladder import climb
+        from vitkit.training.ladder import run_stages
 
         if not self.minutes > 0:
             raise UsageError(f"--minutes {self.minutes:g}: must be above 0")
         check_output_dir(self.out)
-        climbed = climb(
+        result = run_stages(
             self.data,
             self.init,
             self.out,
@@ -54,32 +53,33 @@ class Ladder:
             changes=self.set,
             resume=self.resume,
             quiet=self.json,
-            say=lambda rung: None if self.json else _say(rung),
+            on_stage=lambda stage: None if self.json else _print_stage(stage),
         )
         if self.json:
-            print_json(climbed.to_dict())
+            print_json(result.to_dict())
         else:
-            _show(climbed, self.data, self.init)
+            _print_result(result, self.data, self.init)
         return 0
 
 
-def _say(rung: "Rung") -> None:
-    console(stderr=True).print(f"{rung.name}: {rung.val['top1']:.2%} of validation in {rung.seconds:.0f} s")
+def _print_stage(stage: "Stage") -> None:
+    accuracy = f"{stage.val['top1']:.2%} validation accuracy"
+    console(stderr=True).print(f"{stage.name}: {accuracy} in {stage.seconds:.0f} s")
 
 
-def _show(climbed: "Climbed", data: str, init: str) -> None:
-    tested = climbed.rungs[0].test is not None
+def _print_result(result: "LadderResult", data: str, init: str) -> None:
+    tested = result.stages[0].test is not None
     rows = []
-    for rung in climbed.rungs:
-        measured = [m for m in (rung.val, rung.test) if m]
+    for stage in result.stages:
+        measured = [m for m in (stage.val, stage.test) if m]
         cells = [c for m in measured for c in (f"{m['top1']:.2%}", "{:.2%} to {:.2%}".format(*m["top1_interval"]))]
-        spent = f"{rung.seconds:.0f}", f"{rung.core_seconds / 60:.1f}"
-        rows.append([rung.name + (" ←" if rung.name == climbed.best else ""), *cells, *spent, rung.note])
+        spent = f"{stage.seconds:.0f}", f"{stage.core_seconds / 60:.1f}"
+        rows.append([stage.name + (" ←" if stage.name == result.best else ""), *cells, *spent, stage.note])
     heads = ["validation", "95 % interval", *(["test", "95 % interval"] if tested else [])]
-    print_table(f"{data} from {init}", ["rung", *heads, "seconds", "core minutes", ""], rows)
+    print_table(f"{data} from {init}", ["stage", *heads, "seconds", "core minutes", ""], rows)
     out = console()
-    out.print(f"{climbed.stopped}; the best by validation: {climbed.best}", markup=False)
+    out.print(f"{result.stopped}; best by validation: {result.best}", markup=False)
     if not tested:
-        out.print("no test split: the choice and its figure are of the same images, so it is a little hopeful")
-    if climbed.model:
-        out.print(f"model   {climbed.model}", markup=False)
+        out.print("no test split: this accuracy is optimistically biased by model selection")
+    if result.model:
+        out.print(f"model   {result.model}", markup=False)

@@ -1,7 +1,7 @@
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -17,60 +17,61 @@ Number = Annotated[float | None, arg(metavar="N")]
 
 @dataclass(frozen=True)
 class Train:
-    """Train a model on a data set, or go on with a run."""
+    """Train a model on a data set, or resume a run."""
 
     data: Positional[str]
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     out: str
-    """The run folder to make."""
+    """Write the run folder here."""
     recipe: Word = None
-    """A named recipe; by default the one named like the data, or 'scratch'."""
+    """Use this recipe: scratch, probe, finetune, imagenet_s16, digits, cifar10_classic, cifar10_fast or cifar10_best. Default: the one named like the data, else scratch."""  # noqa: E501  # tyro shows it as one line
     model: Word = None
-    """A model name (`vitkit models` lists them); by default what suits the images."""
+    """Train this model (`vitkit models` lists the names). Default: chosen by the size of the images."""
     init: Word = None
     """Start from these weights: a model folder, run folder or foreign checkpoint."""
     teacher: Word = None
-    """Learn from this model's answers as well (distillation); `--set distill.kind=hard` and the like say how."""
+    """Distil from this model (`--set distill.kind=hard` and other distill settings change how)."""
     epochs: Number = None
-    """How often to go through the training images."""
+    """Train for this number of epochs."""
     minutes: Number = None
-    """Instead of epochs: plan the run for this time."""
+    """Train for this time instead of a number of epochs."""
     seed: Annotated[int | None, arg(metavar="N")] = None
-    """Decides the first weights, the order of the images and every random draw."""
+    """Random seed."""
     label: Word = None
-    """The column of the class, in a CSV or parquet file."""
+    """Read the class from this column of a CSV or parquet file."""
     data_dir: Word = None
-    """Where named data sets lie; $VITKIT_DATA by default."""
+    """Look for named data sets in this folder. Default: $VITKIT_DATA."""
     resume: bool = False
-    """Go on from the newest whole checkpoint of the run folder."""
+    """Continue the run in the run folder from its newest intact checkpoint."""
     processes: Annotated[int, arg(metavar="N")] = 1
-    """Train in so many processes of this machine, such as one per GPU."""
+    """Train with this number of processes on this machine, such as one per GPU."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
-    """Change one setting of the recipe, such as optimizer.lr=1e-3; may be given several times."""
+    """Change settings of the recipe, such as optimizer.lr=1e-3. Several may follow."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> int:
         from vitkit.report import LiveReport, write_report
         from vitkit.training import train
-        from vitkit.training.launch import launch, launched
+        from vitkit.training.launch import is_launched, launch
 
         recipe = self.resolve()
-        if self.processes > 1 and not launched():
+        if self.processes > 1 and not is_launched():
             return launch([sys.executable, "-m", "vitkit", *sys.argv[1:]], self.processes)
         with LiveReport() as live:
             result = train(recipe, self.out, resume=self.resume, quiet=self.json, on_record=live)
         if not result.is_main:
             return 0
-        if not self.json:  # before the report: that takes a while, and who waits has the figures already
-            show_result(result)
+        if not self.json:  # before the report, which takes a while
+            print_result(result)
             console().print(f"model   {self.out}/model", markup=False)
-            console(stderr=True).print("writing the report, which measures how far the maps can be trusted")
+            console(stderr=True).print("writing the report, including the faithfulness of the attention maps")
         report = None
         try:
             report = write_report(self.out)
-        except (VitkitError, OSError) as error:  # the model is there all the same
-            console(stderr=True).print(f"no report: {error}; `vitkit report {self.out}` tries again", markup=False)
+        except (VitkitError, OSError) as error:  # the model is complete without it
+            retry = f"`vitkit report {self.out}` tries again"
+            console(stderr=True).print(f"the report could not be written: {error}; {retry}", markup=False)
         if self.json:
             print_json(result.to_dict() | {"report": report and str(report)})
         elif report:
@@ -78,35 +79,35 @@ class Train:
         return 0
 
     def resolve(self) -> "Recipe":
-        """The named recipe with the command line's changes."""
+        """Return the named recipe with the changes of the command line."""
         from vitkit.training import RECIPES, get_recipe
         from vitkit.training.run_dir import read_recipe
 
         if self.epochs is not None and self.minutes is not None:
-            raise UsageError("--epochs and --minutes are two budgets for one run: give one of them")
+            raise UsageError("--epochs and --minutes are both given: a run has one budget, remove one of them")
         if self.minutes is not None and not self.minutes > 0:
             raise UsageError(f"--minutes {self.minutes:g}: must be above 0")
         if self.processes < 1:
             raise UsageError(f"--processes {self.processes}: must be at least 1")
         if self.init is not None and self.model is not None:
-            raise UsageError("--model cannot be chosen together with --init: the weights bring their own")
+            raise UsageError("--model and --init are both given: the weights define the model, remove --model")
         if self.resume and self.recipe is None and (Path(self.out) / "recipe.json").is_file():
             recipe = read_recipe(Path(self.out))
         else:
             recipe = get_recipe(self.recipe or (self.data if self.data in RECIPES else "scratch"))
-        given = {"data": self.data, "model": self.model, "init": self.init, "seed": self.seed, "label": self.label}
-        given |= {"data_dir": self.data_dir}
-        recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]  # a mixed dictionary
+        given: dict[str, Any] = {"data": self.data, "model": self.model, "init": self.init, "seed": self.seed}
+        given |= {"label": self.label, "data_dir": self.data_dir}
+        recipe = recipe.replace(**{key: value for key, value in given.items() if value is not None})
         if self.teacher is not None:
-            recipe = replace(recipe, distill=replace(recipe.distill, teacher=self.teacher))
+            recipe = recipe.replace(distill=replace(recipe.distill, teacher=self.teacher))
         if self.epochs is not None:
-            recipe = replace(recipe, budget=replace(recipe.budget, epochs=self.epochs, minutes=0.0))
+            recipe = recipe.replace(budget=replace(recipe.budget, epochs=self.epochs, minutes=0.0))
         if self.minutes is not None:
-            recipe = replace(recipe, budget=replace(recipe.budget, minutes=self.minutes))
+            recipe = recipe.replace(budget=replace(recipe.budget, minutes=self.minutes))
         return recipe.override(self.set)
 
 
-def show_result(result: "Result") -> None:
+def print_result(result: "Result") -> None:
     rows = []
     for name, measured in (("validation", result.val), ("test", result.test)):
         if measured:

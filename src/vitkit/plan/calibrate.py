@@ -17,10 +17,11 @@ from vitkit.plan.memory import MALLOC
 from vitkit.plan.step_time import Rates, flops, traffic
 from vitkit.runtime.data_parallel import IMAGES_PER_CORE, thread_pool
 from vitkit.runtime.timing import medians, time_calls
-from vitkit.training import optim as optimizer
 from vitkit.training import recipe
 from vitkit.training.data_parallel import DataParallelBackward
-from vitkit.training.loss import soft_targets, supervised
+from vitkit.training.ema import EMA
+from vitkit.training.loss import soft_targets, supervised_loss
+from vitkit.training.optim import clip_gradients, make_optimizers
 
 CALIBRATION_TOKENS = 1600  # 8 images of ViT's 197: enough to leave the caches
 
@@ -32,8 +33,8 @@ class Step:
         c = job.config
         self.job, self.model = job, create_model(c, seed=0).train()
         self.model.set_grad_checkpointing(job.checkpoint)
-        self.optimizers = optimizer.build(self.model, recipe.Optimizer(name=job.optimizer))
-        self.average = optimizer.Average(self.model) if job.ema else None
+        self.optimizers = make_optimizers(self.model, recipe.Optimizer(name=job.optimizer))
+        self.ema = EMA(self.model) if job.ema else None
         draw = torch.Generator().manual_seed(0)
         size = (job.share, c.in_channels, *c.image_size)
         self.pixels = torch.randint(0, 256, size, dtype=torch.uint8, generator=draw)
@@ -48,16 +49,16 @@ class Step:
 
         def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
             with torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bf16"):
-                return supervised(module, images[rows], targets[rows])
+                return supervised_loss(module, images[rows], targets[rows])
 
         for start in range(0, job.share, job.at_a_time):
             rows = slice(start, min(start + job.at_a_time, job.share))
             self.parallel.backward(work, rows, (rows.stop - rows.start) / job.share)
-        optimizer.clip(self.optimizers, 1.0)
+        clip_gradients(self.optimizers, 1.0)
         for each in self.optimizers:
             each.step()
-        if self.average:
-            self.average.update(self.model, 0.99)
+        if self.ema:
+            self.ema.update(self.model, 0.99)
         for each in self.optimizers:
             each.zero_grad(set_to_none=True)
 

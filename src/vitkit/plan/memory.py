@@ -17,7 +17,7 @@ from vitkit.model import ViTConfig
 from vitkit.plan.activations import FLOAT, activations, tokens
 from vitkit.plan.job import Job
 from vitkit.plan.parameters import Parameters, optimizer_bytes, parameters
-from vitkit.training.results import BATCH as VALIDATION_BATCH
+from vitkit.training.results import EVAL_BATCH_SIZE
 
 MIB, GIB = 2**20, 2**30
 
@@ -62,7 +62,7 @@ def memory(job: Job, whole_run: bool = True, base: int | None = None) -> Memory:
     ema = held if job.ema else 0
     phases = {"backward": _backward(job, p), "update": held + _update(job, p)}
     if whole_run:
-        phases["validate"] = VALIDATION_BATCH * _answer(job)
+        phases["validate"] = EVAL_BATCH_SIZE * _answer(job)
         if job.device == "cpu":
             phases["save"] = 2 * (held + optimizer + ema)
     return Memory(

@@ -9,7 +9,7 @@ import torch
 from vitkit.model import ViTConfig, create_model
 from vitkit.plan.activations import FLOAT
 from vitkit.plan.job import Job
-from vitkit.training.optim import layer_of, takes_muon
+from vitkit.training.optim import layer_index, uses_muon
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ def parameters(config: ViTConfig) -> Parameters:
     """All blocks are alike: one is counted, on the meta device, which holds no numbers."""
     named = list(create_model(config.replace(depth=1), device="meta").named_parameters())
     times = {0: 1, 1: config.depth, 2: 1}  # embedding, block, head
-    count = {layer: sum(p.numel() for name, p in named if layer_of(name, 1) == layer) for layer in times}
+    count = {layer: sum(p.numel() for name, p in named if layer_index(name, 1) == layer) for layer in times}
     shapes: Counter[torch.Size] = Counter()
     for name, p in named:
-        if takes_muon(name, p, config):
-            shapes[p.shape] += times[layer_of(name, 1)]
+        if uses_muon(name, p, config):
+            shapes[p.shape] += times[layer_index(name, 1)]
     return Parameters(
         count[0], count[1], count[2], config.depth,
-        tensors=sum(times[layer_of(name, 1)] for name, _ in named),
+        tensors=sum(times[layer_index(name, 1)] for name, _ in named),
         matrices=tuple(Matrix(shape[0], shape[1:].numel(), count) for shape, count in shapes.items()),
         in_products=sum(
-            times[layer_of(name, 1)] * p.numel() for name, p in named if name.endswith("weight") and p.ndim >= 2
+            times[layer_index(name, 1)] * p.numel() for name, p in named if name.endswith("weight") and p.ndim >= 2
         ),
     )  # fmt: skip
 

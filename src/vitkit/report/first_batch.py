@@ -14,7 +14,7 @@ from vitkit.data.rng import SampleKeys
 from vitkit.model.config import Pair
 from vitkit.training import Recipe
 from vitkit.training.schedule import image_size
-from vitkit.training.task import sample_plan
+from vitkit.training.task import make_sampler
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class FirstBatch:
 
 def first_batch(recipe: Recipe, train: Split, classes: int, preprocess: Preprocess, patch: Pair) -> FirstBatch:
     """Step 0. `train` holds the images that can be read, `preprocess` is the run's."""
-    keys = sample_plan(recipe, train, classes).at(0)
+    keys = make_sampler(recipe, train, classes).at(0)
     pixels = _store(recipe, train, preprocess, keys).fetch(
         keys, image_size(0.0, recipe.schedule, preprocess.size, patch)
     )

@@ -12,7 +12,7 @@ from vitkit.errors import VitkitError
 from vitkit.model import ViT, create_model
 from vitkit.model.config import Pair
 from vitkit.report.run import Run
-from vitkit.training.init_from import start_from
+from vitkit.training.init_from import load_init
 from vitkit.training.task import open_dataset, suggest_preprocess
 from vitkit.weights.load import load_model
 
@@ -31,11 +31,11 @@ class Subject:
         if self.model is not None and self.model.info.preprocess is not None:
             return self.model.info.preprocess
         assert self.data is not None
-        return suggest_preprocess(self.data.splits["train"], self.run.recipe, start_from(self.run.recipe))
+        return suggest_preprocess(self.data.splits["train"], self.run.recipe, load_init(self.run.recipe))
 
     @property
     def patch(self) -> Pair:
-        model = self.model or start_from(self.run.recipe)
+        model = self.model or load_init(self.run.recipe)
         if model is not None:
             return model.config.patch_size
         return create_model(self.run.recipe.model, device="meta", **self.run.recipe.config).config.patch_size

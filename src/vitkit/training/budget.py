@@ -1,7 +1,7 @@
-"""How far a run has come, from 0 to 1: by steps for a number of epochs, by time for a number of minutes.
+"""The progress of a run, from 0 to 1: by steps for a budget of epochs, by time for a budget of minutes.
 
-With epochs, progress is step / total. With minutes it is the share of the time for training that has gone by, so that
-the schedule ends when the time does, however the pace changes on the way. Both are a few numbers in the checkpoint.
+With epochs, progress is step / total. With minutes, it is the elapsed fraction of the training time, so the schedule
+ends on time even if the speed changes. The state is a few numbers in the checkpoint.
 """
 
 import math
@@ -11,16 +11,16 @@ from typing import Any
 
 @dataclass
 class Clock:
-    total: int  # steps: the budget, or with minutes what the pace of late would give
+    total: int  # steps: the budget, or with minutes the number that the current speed predicts
     step: int = 0
     progress: float = 0.0
-    seconds: float = 0.0  # spent in earlier parts of a resumed run and in this one
-    minutes: float = 0.0  # the budget; 0: the number of steps is the budget
-    started: float = 0.0  # seconds that were spent before the first step
-    reserve: float = 0.0  # seconds that the end of the run will take
-    step_seconds: float = 0.0  # of late
+    seconds: float = 0.0  # elapsed, including earlier parts of a resumed run
+    minutes: float = 0.0  # the budget; 0: `total` steps are the budget
+    started: float = 0.0  # elapsed seconds at the first step
+    reserve: float = 0.0  # seconds kept for the end of the run
+    step_seconds: float = 0.0  # recent
     validation_seconds: float = 0.0  # of the last validation
-    final_seconds: float = 0.0  # that judging the chosen weights will take
+    final_seconds: float = 0.0  # expected for the final evaluation
 
     @property
     def done(self) -> bool:
@@ -33,13 +33,13 @@ class Clock:
         self.progress = self.step / self.total if not self.minutes else max(self.progress, self._share(self.seconds))
 
     def progress_at(self, step: int) -> float:
-        """Where a coming step will stand, as things are now."""
+        """Return the progress that a future step will have at the current speed."""
         if not self.minutes:
             return min(1.0, step / max(self.total, 1))
         return min(1.0, self.progress + self._share(self.started + self.step_seconds * (step - self.step)))
 
     def replan(self, step_seconds: float, reserve: float) -> None:
-        """Take note of the pace, and of what has to be kept for the end; forecast the number of steps."""
+        """Store the speed and the time to reserve for the end, and predict the number of steps."""
         self.step_seconds, self.reserve = step_seconds, reserve
         if self.step == 0:
             self.started = self.seconds
@@ -49,5 +49,5 @@ class Clock:
     def _share(self, seconds: float) -> float:
         return min(1.0, max(0.0, seconds - self.started) / max(60 * self.minutes - self.reserve - self.started, 1e-9))
 
-    def numbers(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,76 +1,219 @@
-"""The state of a run on disk: written whole or not at all, and read back only if it verifies.
+"""Checkpoints of a run: written completely or not at all, and loaded only if their hashes match.
 
-    checkpoints/step-00001234.safetensors   every tensor: weights, average, optimizer
-    checkpoints/step-00001234/              the same where processes hold parts of them: a file by each (`sharded.py`)
-    checkpoints/step-00001234.json          the numbers of the run, and the SHA-256 of the tensors, file by file
-    checkpoints/best-00001000.safetensors   the weights of the best validation; the numbers name its step and SHA-256
+    checkpoints/step-00001234.safetensors   all tensors: weights, EMA, optimizer state
+    checkpoints/step-00001234/              the same for a sharded model: one file per process (`sharded_checkpoint.py`)
+    checkpoints/step-00001234.json          the manifest: the numbers of the state, and the SHA-256 of every file
+    checkpoints/best-00001000.safetensors   the weights of the best validation; the manifest has their step and SHA-256
 
-The tensors are written first and the manifest last, each through a temporary file or folder and a rename. A manifest
-without its tensors, or with others than it names, is passed over and the one before it is taken.
+The tensors are written first and the manifest last, each to a temporary path that is then renamed. A checkpoint whose
+files are missing or do not match its manifest is skipped, and the one before it is used.
 """
 
+import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from vitkit.atomic import remove_stale_temporaries, sha256, write_atomic, write_json
 from vitkit.errors import WorkError
-from vitkit.training import sharded_checkpoint as sharded
+from vitkit.model import ViT, create_model
+from vitkit.training.autotune import TunedSettings
+from vitkit.training.budget import Clock
 from vitkit.training.distributed import World
-from vitkit.training.fsdp import cut
+from vitkit.training.ema import EMA
+from vitkit.training.fsdp import gather_on_main, shard_like
+from vitkit.training.sharded_checkpoint import EmptyLike, copy_to_cpu, read_shards, write_shards
+from vitkit.weights.model_dir import CONFIG, find_model_dir, read_config_json, save_model
 
-Like = Callable[[str, torch.Size], Tensor]  # room for the tensor of a name and a shape
-ALONE = World(0, 1, torch.device("cpu"))
+_COUNTS = ("best", "since_best", "validated_at", "bad_steps", "bad_in_a_row")
+_SINGLE = World(0, 1, torch.device("cpu"))
 
 
-def write(folder: Path, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], keep: int) -> None:
+@dataclass
+class TrainingState:
+    """Everything that changes during a run and is saved: tensors by name, numbers as JSON."""
+
+    model: ViT
+    optimizers: list[torch.optim.Optimizer]
+    ema: EMA | None
+    clock: Clock
+    tuned: TunedSettings
+    best: dict[str, Any] = field(default_factory=dict)  # step and metrics of the best validation
+    since_best: int = 0  # validations since then
+    validated_at: int = -1  # step of the last validation
+    bad_steps: int = 0  # skipped updates in total
+    bad_in_a_row: int = 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        named = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        if self.ema:
+            named |= {f"average.{k}": v for k, v in self.ema.state_dict().items()}
+        for i, optimizer in enumerate(self.optimizers):
+            named |= optimizer_tensors(optimizer, f"optimizer.{i}.")
+        return named
+
+    def numbers(self) -> dict[str, Any]:
+        counts = {k: getattr(self, k) for k in _COUNTS}
+        return {"clock": self.clock.to_dict(), "choice": dataclasses.asdict(self.tuned), **counts}
+
+    def restore(self, saved: "SavedCheckpoint") -> None:
+        tensors, numbers = saved.tensors(self._empty_like()), saved.numbers
+        self.model.load_state_dict(_strip_prefix("model.", tensors))
+        if self.ema:
+            self.ema.load_state_dict(_strip_prefix("average.", tensors))
+        for i, optimizer in enumerate(self.optimizers):
+            load_optimizer_tensors(optimizer, f"optimizer.{i}.", tensors)
+        self.clock, self.tuned = Clock(**numbers["clock"]), TunedSettings(**numbers["choice"])
+        for key in _COUNTS:
+            setattr(self, key, numbers.get(key, getattr(self, key)))
+
+    def _empty_like(self) -> EmptyLike:
+        """Return a function that makes empty tensors, sharded as the parameters that they belong to."""
+        parameters = {f"{kind}.{k}": v for kind in ("model", "average") for k, v in self.model.state_dict().items()}
+        for i, optimizer in enumerate(self.optimizers):
+            listed = (p for group in optimizer.param_groups for p in group["params"])
+            parameters |= {f"optimizer.{i}.{j}": parameter for j, parameter in enumerate(listed)}
+
+        def empty_like(name: str, shape: torch.Size) -> Tensor:
+            like = parameters.get(name, parameters.get(name.rpartition(".")[0]))
+            return torch.empty(shape) if like is None or like.shape != shape else torch.empty_like(like)
+
+        return empty_like
+
+
+def _strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
+    """Return the tensors of an optimizer's state under flat names. Its hyperparameters come from the recipe."""
+    state = optimizer.state_dict()["state"]
+    return {f"{prefix}{index}.{key}": value for index, entry in state.items() for key, value in entry.items()}
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
+    for name, tensor in _strip_prefix(prefix, tensors).items():
+        index, key = name.split(".", 1)
+        if int(index) >= len(shapes) or (tensor.ndim and tensor.shape != shapes[int(index)]):
+            raise WorkError(
+                "the checkpoint has optimizer state of other parameters (another version?): start a new run"
+            )
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+class Checkpointer:
+    """Saves and finds the checkpoints of a run. All processes call its methods at the same step.
+
+    A replicated model is written by the main process before training continues. Of a sharded model every process copies
+    its part and continues, while a thread writes and commits the copy. One save runs at a time.
+    """
+
+    def __init__(self, folder: Path, world: World, keep: int, sharded: bool) -> None:
+        self.folder, self.world, self.keep, self.sharded = folder, world, keep, sharded
+        self.pending: Future[None] | None = None
+        if sharded:  # the threads need their own group: in one group, messages of saves and steps could be mixed up
+            self.group = dist.new_group(backend="gloo")
+            self.thread = ThreadPoolExecutor(1, thread_name_prefix="save")
+
+    def save(self, state: TrainingState) -> None:
+        self.flush(state)
+        step, tensors, numbers = state.clock.step, state.tensors(), state.numbers()
+        if self.sharded:
+            self.world.on_main(lambda: create_staging(self.folder, step))
+            self.pending = self.thread.submit(self._write_shards, step, copy_to_cpu(tensors), numbers)
+        elif self.world.is_main:
+            write_checkpoint(self.folder, step, tensors, numbers, self.keep)
+
+    def flush(self, state: TrainingState) -> None:
+        """Wait until the last save is on disk, then remove best weights that no checkpoint refers to."""
+        pending, self.pending = self.pending, None
+        if pending:
+            pending.result()
+        if self.world.is_main and state.best:
+            remove_stale_best(self.folder, state.best["step"])
+
+    def _write_shards(self, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        staging = staging_dir(self.folder, step)
+        try:
+            digests = write_shards(staging, tensors, self.group)
+        except (OSError, CheckpointException) as error:
+            raise WorkError(f"cannot write {staging}: {error}; free space or choose another folder") from error
+        if self.world.is_main:
+            commit(staging, step, digests, numbers, self.keep)
+
+    def find_latest(self) -> "SavedCheckpoint | None":
+        """Return the checkpoint to resume from, if there is one; remove newer ones and what a killed run left."""
+        self.world.on_main(lambda: remove_partial(self.folder))
+        saved = find_latest(self.folder, self.world)
+        if saved:
+            self.world.on_main(lambda: remove_newer(self.folder, saved.numbers["step"]))
+        return saved
+
+    def save_best(self, state: TrainingState) -> None:
+        """Write the weights of the model, and note their hash in `state.best`."""
+        weights = gather_on_main(state.model.state_dict(), self.world)
+        if self.world.is_main:
+            state.best["sha256"] = write_best(self.folder, state.best["step"], weights)
+
+
+def write_checkpoint(
+    folder: Path, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], keep: int
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    forget_later(folder, step)
+    content = _to_bytes(tensors)
+    remove_newer(folder, step)
     write_atomic(folder / f"step-{step:08d}.safetensors", content)
     _write_manifest(folder, step, {**numbers, "sha256": sha256(content)}, keep)
 
 
-def room(folder: Path, step: int) -> Path:
-    """Where the parts of a state are written before it is one."""
+def staging_dir(folder: Path, step: int) -> Path:
+    """Return where the shards of a checkpoint are written before it is committed."""
     return folder / f".step-{step:08d}.parts"
 
 
-def make_room(folder: Path, step: int) -> None:
-    shutil.rmtree(room(folder, step), ignore_errors=True)
+def create_staging(folder: Path, step: int) -> None:
+    shutil.rmtree(staging_dir(folder, step), ignore_errors=True)
     try:
-        room(folder, step).mkdir(parents=True)
+        staging_dir(folder, step).mkdir(parents=True)
     except OSError as error:
         raise WorkError(f"cannot write to {folder}: {error.strerror}; choose another folder") from error
 
 
-def adopt(parts: Path, step: int, digests: Mapping[str, str], numbers: Mapping[str, Any], keep: int) -> None:
-    """Make a state of parts that are all written. One of this step that is there already is the same: it stays."""
-    folder = parts.parent
-    if missing := [name for name in digests if not (parts / name).is_file()]:
-        raise WorkError(f"{parts} lacks {missing[0]}, which was written: all machines have to share the run folder")
-    forget_later(folder, step)
-    place = folder / f"step-{step:08d}"
-    if place.with_suffix(".json").exists():
-        shutil.rmtree(parts)
+def commit(staging: Path, step: int, digests: Mapping[str, str], numbers: Mapping[str, Any], keep: int) -> None:
+    """Make a checkpoint of shards that are all written. An existing one of this step is identical and stays."""
+    folder = staging.parent
+    if missing := [name for name in digests if not (staging / name).is_file()]:
+        raise WorkError(f"{staging} lacks {missing[0]}, which was written: all machines must share the run folder")
+    remove_newer(folder, step)
+    target = folder / f"step-{step:08d}"
+    if target.with_suffix(".json").exists():
+        shutil.rmtree(staging)
         return
-    shutil.rmtree(place, ignore_errors=True)  # without a manifest it is none
-    os.replace(parts, place)
+    shutil.rmtree(target, ignore_errors=True)  # without a manifest it is no checkpoint
+    os.replace(staging, target)
     _write_manifest(folder, step, {**numbers, "files": dict(digests)}, keep)
 
 
-def forget_later(folder: Path, step: int) -> None:
-    """What a branch of the run left that could not be resumed."""
+def remove_newer(folder: Path, step: int) -> None:
+    """Remove checkpoints after this step: damaged ones, which the run did not resume from."""
     for manifest in _manifests(folder):
-        if _step(manifest) > step:
+        if int(manifest.stem.removeprefix("step-")) > step:
             _remove(manifest)
 
 
@@ -81,64 +224,64 @@ def _write_manifest(folder: Path, step: int, numbers: Mapping[str, Any], keep: i
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A state that verified: its numbers at hand, its tensors when they are asked for."""
+class SavedCheckpoint:
+    """A verified checkpoint. Its tensors are decoded on request."""
 
     numbers: dict[str, Any]
-    place: Path
-    content: bytes | None  # of one file; None: `place` is a folder of parts
+    path: Path
+    content: bytes | None  # of a single file; None: `path` is a folder of shards
 
-    def tensors(self, like: Like) -> dict[str, Tensor]:
-        """Each laid out as `like` says; parts are read by all processes at once."""
+    def tensors(self, empty_like: EmptyLike) -> dict[str, Tensor]:
+        """Return the tensors, sharded as `empty_like` says. All processes read a folder of shards together."""
         if self.content is None:
-            return sharded.read(self.place, like)
-        return {name: cut(tensor, like(name, tensor.shape)) for name, tensor in load(self.content).items()}
+            return read_shards(self.path, empty_like)
+        return {name: shard_like(tensor, empty_like(name, tensor.shape)) for name, tensor in load(self.content).items()}
 
 
-def find_newest(folder: Path, world: World = ALONE) -> Saved | None:
-    """The newest state that verifies, or None where there is none at all; an error where all are damaged.
+def find_latest(folder: Path, world: World = _SINGLE) -> SavedCheckpoint | None:
+    """Return the newest intact checkpoint, or None if there is none; raise if all are damaged.
 
-    Parts are verified by all processes together, and all take the same state.
+    The processes verify the shards together and choose the same checkpoint.
     """
-    manifests: list[Path] = world.tell(_manifests(folder))
+    manifests: list[Path] = world.broadcast_object(_manifests(folder))
     for manifest in manifests:
-        saved = verified(manifest, world)
+        saved = open_verified(manifest, world)
         if not any(world.any(saved is None)):
             return saved
     if manifests:
-        raise WorkError(f"none of the {len(manifests)} checkpoints in {folder} is whole: start the run anew")
+        raise WorkError(f"all checkpoints in {folder} are damaged ({len(manifests)}): start a new run")
     return None
 
 
-def read_newest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The same by one process: whole tensors, and the numbers."""
-    saved = find_newest(folder)
-    return (saved.tensors(whole_room), saved.numbers) if saved else None
+def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Return the full tensors and the numbers of the newest intact checkpoint, read by a single process."""
+    saved = find_latest(folder)
+    return (saved.tensors(_empty_full), saved.numbers) if saved else None
 
 
-def whole_room(name: str, shape: torch.Size) -> Tensor:
+def _empty_full(name: str, shape: torch.Size) -> Tensor:
     return torch.empty(shape)
 
 
-def verified(manifest: Path, world: World = ALONE) -> Saved | None:
-    """The state that a manifest names, if it is the one on the disk; of parts, those that fall to this process."""
-    place, single = manifest.with_suffix(""), manifest.with_suffix(".safetensors")
+def open_verified(manifest: Path, world: World = _SINGLE) -> SavedCheckpoint | None:
+    """Return the checkpoint of a manifest if its files are intact. Each process verifies its share of the shards."""
+    target, single = manifest.with_suffix(""), manifest.with_suffix(".safetensors")
     try:
-        numbers = json.loads(manifest.read_text())
+        numbers = json.loads(manifest.read_text(encoding="utf-8"))
         if "files" in numbers:
-            mine = sorted(numbers["files"].items())[world.rank :: world.size]
-            whole = all(sha256(place / name) == digest for name, digest in mine)
-            return Saved(numbers, place, None) if whole else None
+            own = sorted(numbers["files"].items())[world.rank :: world.size]
+            intact = all(sha256(target / name) == digest for name, digest in own)
+            return SavedCheckpoint(numbers, target, None) if intact else None
         content = single.read_bytes()
-        return Saved(numbers, single, content) if sha256(content) == numbers["sha256"] else None
+        return SavedCheckpoint(numbers, single, content) if sha256(content) == numbers["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def write_best(folder: Path, step: int, weights: Mapping[str, Tensor]) -> str:
-    """Keep these weights; returns the hash by which the state names them."""
+    """Write the weights of the best validation. Return their SHA-256."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+    content = _to_bytes(weights)
     write_atomic(folder / f"best-{step:08d}.safetensors", content)
     return sha256(content)
 
@@ -148,47 +291,45 @@ def read_best(folder: Path, step: int, digest: str) -> dict[str, Tensor]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise WorkError(f"the best weights are gone: cannot read {path} ({error.strerror})") from error
+        raise WorkError(f"the best weights are missing: cannot read {path} ({error.strerror})") from error
     if sha256(content) != digest:
-        raise WorkError(f"{path} is not the file that the run's state names: damaged")
+        raise WorkError(f"{path} is damaged: its SHA-256 differs from the one in the checkpoint")
     return load(content)
 
 
-def forget_other_bests(folder: Path, step: int) -> None:
-    """Once a state that names the new best is on the disk, only those are of use that a kept state names.
-
-    The older state may be the one to resume from, should the newest turn out damaged.
-    """
-    named = {step, *(_best_step(manifest) for manifest in _manifests(folder))}
+def remove_stale_best(folder: Path, step: int) -> None:
+    """Remove best weights but those of `step` and those of a kept checkpoint, which may have to be resumed from."""
+    used = {step, *(_best_step(manifest) for manifest in _manifests(folder))}
     for path in folder.glob("best-*.safetensors"):
-        if path.stem not in {f"best-{n:08d}" for n in named if n is not None}:
+        if path.stem not in {f"best-{n:08d}" for n in used if n is not None}:
             path.unlink()
 
 
-def tidy(folder: Path) -> None:
-    """Remove what killed runs left half done: temporary files, and tensors whose manifest was never written."""
+def remove_partial(folder: Path) -> None:
+    """Remove what killed runs left: temporary files, staged shards, and tensors without a manifest."""
     remove_stale_temporaries(folder)
-    for parts in folder.glob(".step-*.parts"):
-        shutil.rmtree(parts, ignore_errors=True)
+    for staging in folder.glob(".step-*.parts"):
+        shutil.rmtree(staging, ignore_errors=True)
     for tensors in folder.glob("step-*"):
         if not tensors.with_suffix(".json").exists():
             shutil.rmtree(tensors) if tensors.is_dir() else tensors.unlink()
 
 
 def _best_step(manifest: Path) -> int | None:
-    """The step of the best weights that a state names; None where it cannot be read, and so not be resumed from."""
+    """Return the step of the best weights that a checkpoint refers to, or None if it has none or is unreadable."""
     try:
-        return int(json.loads(manifest.read_text())["best"]["step"])
-    except (OSError, ValueError, KeyError, TypeError):  # a state from before the first validation names none
+        return int(json.loads(manifest.read_text(encoding="utf-8"))["best"]["step"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
+def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
 def _manifests(folder: Path) -> list[Path]:
+    """Return the manifests, newest first."""
     return sorted(folder.glob("step-*.json"), reverse=True)
-
-
-def _step(manifest: Path) -> int:
-    return int(manifest.stem.removeprefix("step-"))
 
 
 def _remove(manifest: Path) -> None:
@@ -197,19 +338,41 @@ def _remove(manifest: Path) -> None:
     shutil.rmtree(manifest.with_suffix(""), ignore_errors=True)
 
 
-def pack_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
-    """The tensors of an optimizer's state under flat names; its rates come from the recipe."""
-    state = optimizer.state_dict()["state"]
-    return {f"{prefix}{index}.{key}": value for index, entry in state.items() for key, value in entry.items()}
+@contextmanager
+def as_model_dir(source: str) -> Iterator[str]:
+    """Yield a model folder made of an unfinished run or of one checkpoint; yield any other source unchanged.
+
+    For a run, it holds the weights of the best validation so far. For a checkpoint, `RUN/checkpoints/step-00001234`
+    with or without a suffix, it holds the EMA if there is one, else the weights. The folder is temporary.
+    """
+    weights, folder = _find_weights(Path(source))
+    if weights is None:
+        yield source
+        return
+    config, info, _ = read_config_json(folder / CONFIG)
+    model = create_model(config, device="meta")
+    model.load_state_dict(weights, assign=True)
+    with tempfile.TemporaryDirectory() as target:
+        yield str(save_model(model, target, info))
 
 
-def unpack_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
-    shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
-    for name, tensor in tensors.items():
-        if name.startswith(prefix):
-            index, key = name.removeprefix(prefix).split(".", 1)
-            if int(index) >= len(shapes) or (tensor.ndim and tensor.shape != shapes[int(index)]):
-                raise WorkError("the state was saved by a version that updated other parameters: start a new run")
-            state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+def _find_weights(source: Path) -> tuple[dict[str, Tensor] | None, Path]:
+    """Return the weights to use and the checkpoint folder; None if the source is neither a run nor a checkpoint."""
+    folder = source / "checkpoints"
+    if (folder / CONFIG).is_file() and find_model_dir(source) is None:
+        saved = find_latest(folder)
+        if saved is None:
+            raise WorkError(f"{source} has no checkpoint yet: train for longer")
+        best = saved.numbers["best"]
+        return read_best(folder, best["step"], best["sha256"]) if best else _weights(saved), folder
+    if source.name.startswith("step-") and (source.parent / CONFIG).is_file():
+        saved = open_verified(source.with_suffix(".json"))
+        if saved is None:
+            raise WorkError(f"{source} is damaged or incomplete: its files do not match its manifest")
+        return _weights(saved), source.parent
+    return None, folder
+
+
+def _weights(saved: SavedCheckpoint) -> dict[str, Tensor]:
+    tensors = saved.tensors(_empty_full)
+    return _strip_prefix("average.", tensors) or _strip_prefix("model.", tensors)

@@ -1,4 +1,4 @@
-"""The teacher of a distillation: a frozen model that is asked about what the student is shown."""
+"""The teacher of a distillation: a frozen model whose predictions the student learns from."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from vitkit.errors import ConfigError, UsageError
 from vitkit.features.cache import cached_features
 from vitkit.features.extract import classify_features
 from vitkit.model import ViT
-from vitkit.training.loss import teacher_answers
+from vitkit.training.loss import to_teacher_targets
 from vitkit.training.recipe import Distill, Recipe
 from vitkit.weights.load import load_model
 from vitkit.weights.metadata import require_metadata
@@ -24,70 +24,76 @@ from vitkit.weights.state_dict import hash_weights
 
 @dataclass(frozen=True)
 class Teacher:
-    """Answers in the student's numbering of the classes."""
+    """Gives targets in the class order of the student."""
 
     model: ViT
     settings: Distill
-    student: Preprocess
-    own: Preprocess
-    order: Tensor  # its number of each of the student's classes
-    table: Tensor | None  # (N, K) logits of the training images as they are, where it is to see them so
+    student_preprocess: Preprocess
+    preprocess: Preprocess
+    class_order: Tensor  # the teacher's index of each of the student's classes
+    cached_logits: Tensor | None  # (N, K) of the unaugmented training images, if distill.sees=original
 
-    def remembered(self, batch: Batch, device: torch.device) -> Tensor | None:
-        """Its answers to the images of a batch as they were before any augmentation; to be mixed as the labels are."""
-        if self.table is None:
+    def cached_targets(self, batch: Batch, device: torch.device) -> Tensor | None:
+        """Return the targets of the unaugmented images, to be mixed as the labels are; None without a cache."""
+        if self.cached_logits is None:
             return None
-        return teacher_answers(self.table[torch.from_numpy(batch.keys.index)].to(device), self.settings)
+        return to_teacher_targets(self.cached_logits[torch.from_numpy(batch.keys.index)].to(device), self.settings)
 
     @torch.no_grad()
-    def answers(self, images: Tensor) -> Tensor:
-        """To normalised images of the student: the same pixels, at the teacher's own size and normalisation."""
-        own_mean, own_std, mean, std = (
+    def targets(self, images: Tensor) -> Tensor:
+        """Return the targets for images that are normalised for the student; size and normalisation are converted."""
+        mean, std, student_mean, student_std = (
             torch.tensor(v, device=images.device)[:, None, None]
-            for v in (self.own.mean, self.own.std, self.student.mean, self.student.std)
+            for p in (self.preprocess, self.student_preprocess)
+            for v in (p.mean, p.std)
         )
-        seen = (images * std + mean - own_mean) / own_std
-        if tuple(seen.shape[-2:]) != self.own.size:
-            seen = F.interpolate(seen, size=self.own.size, mode="bicubic", antialias=True)
-        return teacher_answers(self.model(seen)[:, self.order], self.settings)
+        converted = (images * student_std + student_mean - mean) / std
+        if tuple(converted.shape[-2:]) != self.preprocess.size:
+            converted = F.interpolate(converted, size=self.preprocess.size, mode="bicubic", antialias=True)
+        return to_teacher_targets(self.model(converted)[:, self.class_order], self.settings)
 
 
 def load_teacher(recipe: Recipe) -> tuple[Recipe, ViT | None]:
-    """The model, and the recipe with the hash of its weights: a run is not gone on with under another teacher."""
+    """Return the recipe with the hash of the teacher's weights, which a resumed run compares, and the teacher."""
     d = recipe.distill
     if not d.teacher:
         return recipe, None
     model = load_model(d.teacher).requires_grad_(False)
     digest = hash_weights(model)
     if d.teacher_sha256 not in ("", digest):
-        raise UsageError(f"the teacher {d.teacher} has other weights than those that this run began with")
-    return dataclasses.replace(recipe, distill=dataclasses.replace(d, teacher_sha256=digest)), model
+        raise UsageError(f"the weights of the teacher {d.teacher} have changed since this run was started")
+    return recipe.replace(distill=dataclasses.replace(d, teacher_sha256=digest)), model
 
 
 def make_teacher(
     d: Distill, model: ViT, class_names: Sequence[str], student: Preprocess, train: Split, device: torch.device
 ) -> Teacher:
-    """Ready to be asked; refused where it does not know the classes."""
-    names, own = require_metadata(model, d.teacher)
-    number = {name: i for i, name in enumerate(names)}
-    if unknown := [name for name in class_names if name not in number]:
+    """Return the teacher, ready to use. Raise if it lacks a class of the student or takes other channels."""
+    names, preprocess = require_metadata(model, d.teacher)
+    index = {name: i for i, name in enumerate(names)}
+    if unknown := [name for name in class_names if name not in index]:
         raise ConfigError(
             f"the teacher {d.teacher} does not know {len(unknown)} of the {len(class_names)} classes, such as "
             f"{unknown[0]!r}: fine-tune it on this data first"
         )
-    if own.channels != student.channels:
-        raise ConfigError(f"the teacher {d.teacher} takes {own.channels} channels, the student {student.channels}")
-    order = torch.tensor([number[name] for name in class_names])
+    if preprocess.channels != student.channels:
+        raise ConfigError(
+            f"the teacher {d.teacher} takes {preprocess.channels} channels, the student {student.channels}: "
+            "use a teacher for the same channels"
+        )
+    order = torch.tensor([index[name] for name in class_names])
     model = model.to(device).eval()
-    table = _logits(model, train, own)[:, order] if d.sees == "original" else None
-    return Teacher(model, d, student, own, order.to(device), table)
+    cached = _train_logits(model, train, preprocess)[:, order] if d.sees == "original" else None
+    return Teacher(model, d, student, preprocess, order.to(device), cached)
 
 
 @torch.no_grad()
-def _logits(model: ViT, train: Split, own: Preprocess) -> Tensor:
-    """Of all training images, by way of the feature cache: a second run does not ask again."""
-    features = cached_features(model, train, own)
+def _train_logits(model: ViT, train: Split, preprocess: Preprocess) -> Tensor:
+    """Return the logits of all training images, computed from cached features."""
+    features = cached_features(model, train, preprocess)
     if len(features) != len(train):
-        raise ConfigError(f"the teacher cannot read {len(train) - len(features)} of the training images")
+        raise ConfigError(
+            f"the teacher cannot read {len(train) - len(features)} of the training images: remove them from the data"
+        )
     values = torch.from_numpy(features.values).to(next(model.parameters()).device)
     return classify_features(model, values).float().cpu()

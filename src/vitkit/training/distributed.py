@@ -1,4 +1,7 @@
-"""One process or many: who we are, and how processes agree. Started by `torchrun`, the same command trains on all."""
+"""The process group of a run: rank, device and the collectives that training needs.
+
+`torchrun` or `launch.py` starts the processes. A single process is a world of size 1, with trivial collectives.
+"""
 
 import contextlib
 import os
@@ -19,7 +22,7 @@ from vitkit.errors import ConfigError, WorkError
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(days=1)  # while one process looks through a large data set, the others wait
+TIMEOUT = timedelta(days=1)  # the other ranks wait while the main process reads a large data set
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,16 @@ class World:
     rank: int
     size: int
     device: torch.device
-    council: Any = None  # the group of processes in which they agree: on the CPU, whatever the device
-    launcher: int = field(default_factory=os.getppid)  # the process that started this one
+    cpu_group: Any = None  # a gloo group for values on the CPU, whatever the device
+    launcher: int = field(default_factory=os.getppid)  # process id of the parent
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
 
     @property
-    def deserted(self) -> bool:
-        """The launcher is gone: nobody would stop these processes, or start them again."""
+    def launcher_died(self) -> bool:
+        """Is the launcher gone? Then nothing would stop or restart these processes."""
         return self.size > 1 and os.getppid() != self.launcher
 
     def sum(self, values: Tensor) -> Tensor:
@@ -45,15 +48,15 @@ class World:
         return values
 
     def any(self, *flags: bool) -> list[bool]:
-        """Each flag true everywhere if it is true anywhere: what one process decides by its clock, all do."""
+        """Return for each flag whether it is true on any rank, so that all ranks take the same decision."""
         if self.size == 1:
             return list(flags)
-        told = torch.tensor([int(f) for f in flags])
-        dist.all_reduce(told, group=self.council)
-        return [bool(n) for n in told]
+        counts = torch.tensor([int(f) for f in flags])
+        dist.all_reduce(counts, group=self.cpu_group)
+        return [bool(n) for n in counts]
 
-    def first(self, work: Callable[[], Any]) -> None:
-        """Done by the main process while the others wait; its error is an error everywhere."""
+    def on_main(self, work: Callable[[], Any]) -> None:
+        """Run `work` on the main process while the others wait. If it fails, every rank raises."""
         error: Exception | None = None
         if self.is_main:
             try:
@@ -61,42 +64,42 @@ class World:
             except Exception as caught:
                 error = caught
         if any(self.any(error is not None)):
-            raise error or WorkError("the main process could not go on: see its message")
+            raise error or WorkError("the main process failed: see its error message")
 
-    def in_turn(self, work: Callable[[], T]) -> T:
-        """By the main process first, then by the others, for whom it has left something in a cache."""
+    def main_first(self, work: Callable[[], T]) -> T:
+        """Run `work` on the main process, then on the others, which find its results in a cache."""
         done: list[T] = []
-        self.first(lambda: done.append(work()))
+        self.on_main(lambda: done.append(work()))
         return done[0] if self.is_main else work()
 
-    def share(self, value: float) -> float:
-        """The main process's value, everywhere."""
+    def broadcast_scalar(self, value: float) -> float:
+        """Return the main process's value on every rank."""
         if self.size == 1:
             return value
         tensor = torch.tensor(value, dtype=torch.float64)
-        dist.broadcast(tensor, src=0, group=self.council)
+        dist.broadcast(tensor, src=0, group=self.cpu_group)
         return float(tensor)
 
-    def tell(self, value: Any) -> Any:
-        """The same for anything that is no number; slower."""
+    def broadcast_object(self, value: Any) -> Any:
+        """Return the main process's value, which must be picklable, on every rank."""
         if self.size == 1:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0, group=self.council)
-        return told[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self.cpu_group)
+        return values[0]
 
-    def everyones(self, value: T) -> list[T]:
-        """The values of all processes, by rank, everywhere."""
-        found = [value] * self.size
-        if self.size > 1:
-            dist.all_gather_object(found, value, group=self.council)
-        return found
-
-    def spread(self, tensors: Iterable[Tensor]) -> None:
-        """The main process's tensors, everywhere."""
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite the tensors of every rank with those of the main process."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
+
+    def all_gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in rank order, on every rank."""
+        values = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(values, value, group=self.cpu_group)
+        return values
 
     def leave(self) -> None:
         if self.size > 1:
@@ -104,9 +107,9 @@ class World:
 
 
 def join(device: str) -> World:
-    """The world that torchrun describes in the environment, or a world of one."""
+    """Join the process group that the environment variables of torchrun describe, or return a world of one process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else _usable(device)
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else _check_device(device)
     if size == 1:
         return World(0, 1, torch.device(kind))
     local = torch.device(kind, int(os.environ["LOCAL_RANK"])) if kind == "cuda" else torch.device(kind)
@@ -114,53 +117,53 @@ def join(device: str) -> World:
         torch.cuda.set_device(local)
     rank, backend = int(os.environ["RANK"]), "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        dist.init_process_group(backend, store=_meet(rank, size), rank=rank, world_size=size)
+        dist.init_process_group(backend, store=_rendezvous(rank, size), rank=rank, world_size=size)
     else:
         dist.init_process_group(backend)
-    return World(rank, size, local, council=dist.new_group(backend="gloo", timeout=PATIENCE))
+    return World(rank, size, local, cpu_group=dist.new_group(backend="gloo", timeout=TIMEOUT))
 
 
-def _usable(device: str) -> str:
-    """A GPU is not touched: each process will take its own."""
+def _check_device(device: str) -> str:
+    """Return the name if the device is usable. No GPU is initialised here: each rank selects its own."""
     try:
         if torch.device(device).type != "cuda":
             torch.empty(0, device=device)
         elif not torch.cuda.is_available():
             raise RuntimeError("torch finds no GPU")
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"machine.device={device} cannot be used here: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"machine.device={device} is not available: {str(error).splitlines()[0]}") from error
     return device
 
 
-def _meet(rank: int, size: int) -> Store:
-    """A corner of torchrun's store that belongs to this start of the processes alone.
+def _rendezvous(rank: int, size: int) -> Store:
+    """Return a key prefix of torchrun's store that only this start of the processes uses.
 
-    torchrun keeps one store for all starts, and in it the addresses of processes that were killed: gloo would call
-    those. So the main process calls with a new name, waits until all have answered, and tells who has been heard;
-    who answered a call of old is not among them, and listens again.
+    torchrun keeps one store across restarts, with the addresses of killed processes, to which gloo would connect.
+    So the main process publishes a new id, waits for all ranks to answer it, and then acknowledges them. A rank that
+    answered a stale rendezvous is not acknowledged and retries.
     """
     address, port, me = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), uuid4().hex
     store = dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]  # public, but not in __all__
     if rank == 0:
         store.set("call", me)
-        heard = [store.get(f"{me}/{other}").decode() for other in range(1, size)]  # waits for each
-        store.set(f"{me}/heard", " ".join(heard))
+        answers = [store.get(f"{me}/{other}").decode() for other in range(1, size)]  # waits for each
+        store.set(f"{me}/heard", " ".join(answers))
         return PrefixStore(me, store)
     while True:
         call = store.get("call").decode()
         store.set(f"{call}/{rank}", me)
-        with contextlib.suppress(dist.DistStoreError):  # no answer for now
+        with contextlib.suppress(dist.DistStoreError):  # not acknowledged within a second
             store.wait([f"{call}/heard"], timedelta(seconds=1))
             if me in store.get(f"{call}/heard").decode().split():
                 return PrefixStore(call, store)
             time.sleep(0.1)
 
 
-def job_name() -> str:
-    """The name of the job that torchrun runs: it outlives processes that are started again; empty without torchrun.
+def job_id() -> str:
+    """Return an id of torchrun's job that stays the same when it restarts processes; empty without torchrun.
 
-    The id that was given with --rdzv-id or made up by --standalone. Without either it is that of the launcher, which
-    for the main process is always the one on the first machine.
+    It is the id of --rdzv-id or the one that --standalone makes. Without either, the launcher's host and process id
+    serve, because the main process always runs on the first machine.
     """
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
     return f"{platform.node()}-{os.getppid()}" if name == "none" else name

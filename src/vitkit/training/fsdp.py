@@ -1,11 +1,11 @@
-"""How many processes hold one model, wrapped from outside: the model never hears of ranks.
+"""Data parallelism over processes, applied from outside: the model itself knows nothing of ranks.
 
-    DDP     every process holds all of it; gradients are averaged (the default)
-    FSDP2   weights, gradients, average and optimizer state are cut over the processes; those of a block are put
-            together when it runs and let go of afterwards (`parallel.shard=full`)
+    DDP     every process holds the complete model, gradients are averaged (the default)
+    FSDP2   weights, gradients, EMA and optimizer state are sharded over the processes; the weights of a block are
+            gathered while it runs and freed afterwards (`parallel.shard=full`)
 
-A cut tensor is a DTensor. What works element by element works on each process's part of it; `whole` puts one together,
-and all processes have to ask for it at once.
+A sharded tensor is a DTensor. Element-wise operations work on the local shards. Gathering a full tensor is a
+collective: all processes have to take part.
 """
 
 from collections.abc import Mapping
@@ -21,35 +21,38 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitkit.model import ViT
 from vitkit.training.distributed import World
+from vitkit.training.recipe import Recipe
 
 
-def shard(model: ViT, world: World, bf16: bool) -> None:
-    """Cut every block and then the rest over all processes, in place; alone there is nothing to cut.
+def uses_sharding(recipe: Recipe, world: World) -> bool:
+    return recipe.parallel.shard == "full" and world.size > 1
 
-    With `bf16` weights travel and work in bfloat16; what is kept, and the sum of the gradients, is float32. Everything
-    is let go of after its forward, so that between two calls the parameters are always the parts.
+
+def shard_model(model: ViT, world: World, bf16: bool) -> None:
+    """Shard every block, then the rest of the model, over all processes, in place.
+
+    With `bf16`, weights are gathered and used in bfloat16; the stored weights and the gradient sum are float32. Weights
+    are freed after each forward, so between calls the parameters are always the local shards.
     """
-    if world.size == 1:
-        return
     mesh = init_device_mesh(world.device.type, (world.size,))
-    half = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if bf16 else {}
-    for each in (*model.blocks, model):  # images are cast as they enter; within, autocast sees to it
-        policy = MixedPrecisionPolicy(**half, cast_forward_inputs=each is model)
+    dtypes = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if bf16 else {}
+    for each in (*model.blocks, model):  # images are cast when they enter the model; inside, autocast does it
+        policy = MixedPrecisionPolicy(**dtypes, cast_forward_inputs=each is model)
         fully_shard(each, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-    register_fsdp_forward_method(model, "forward_heads")  # distillation enters here
+    register_fsdp_forward_method(model, "forward_heads")  # distillation calls this instead of forward
 
 
 def is_sharded(model: nn.Module) -> bool:
     return isinstance(model, FSDPModule)
 
 
-def replicate(module: nn.Module, model: ViT, world: World) -> nn.Module:
-    """`module`, around `model`, with gradients averaged over all processes as they are computed."""
+def wrap_ddp(module: nn.Module, model: ViT, world: World) -> nn.Module:
+    """Wrap `module`, which contains `model`, to average gradients. FSDP and single processes need no wrapper."""
     return module if world.size == 1 or is_sharded(model) else DistributedDataParallel(module)
 
 
-def compiled(module: nn.Module, model: ViT) -> nn.Module:
-    """The whole in one piece; block by block where the blocks' weights come and go between them."""
+def compile_module(module: nn.Module, model: ViT) -> nn.Module:
+    """Compile the complete module, or block by block if it is sharded, because weights are gathered per block."""
     if not is_sharded(model):
         return cast(nn.Module, torch.compile(module))
     for block in model.blocks:
@@ -57,44 +60,45 @@ def compiled(module: nn.Module, model: ViT) -> nn.Module:
     return module
 
 
-def holding(module: nn.Module, more: bool) -> AbstractContextManager[None]:
-    """Gradients of which `more` follow in this step need not be averaged yet.
+def no_sync_unless_last(module: nn.Module, last: bool) -> AbstractContextManager[None]:
+    """Skip gradient averaging for all micro-batches of a step but the last.
 
-    Cut ones are: kept whole until the last, they would take the memory that cutting saves.
+    FSDP always reduces: unreduced gradients would take the memory that sharding saves.
     """
     no_sync = getattr(module, "no_sync", None)
-    return no_sync() if more and no_sync else nullcontext()
+    return no_sync() if no_sync and not last else nullcontext()
 
 
-def part(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor; the same memory."""
+def local_tensor(tensor: Tensor) -> Tensor:
+    """Return the shard of this process, in the same memory; a plain tensor is returned as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return the tensor gathered from all processes; a plain tensor is returned as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def assemble(mine: Tensor, like: Tensor) -> Tensor:
-    """The whole of which every process holds a part, where it is cut as `like` is."""
+def gather_full(shard: Tensor, like: Tensor) -> Tensor:
+    """Gather the full tensor from the local shards of all processes, which are laid out as those of `like`."""
     if not isinstance(like, DTensor):
-        return mine
+        return shard
     mesh, shape, stride = like.device_mesh, like.shape, like.stride()
-    return DTensor.from_local(mine, mesh, like.placements, run_check=False, shape=shape, stride=stride).full_tensor()
+    return DTensor.from_local(shard, mesh, like.placements, run_check=False, shape=shape, stride=stride).full_tensor()
 
 
-def cut(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor that every process has, cut as `like` is: each takes its part."""
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """Shard a full tensor, which every process has, as `like` is sharded."""
     if not isinstance(like, DTensor):
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def gather(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """All of them whole in the main process, one after the other; none in the others."""
-    found = {}
+def gather_on_main(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Return all tensors gathered, one after the other, on the CPU of the main process; nothing on the other ranks."""
+    gathered = {}
     for name, tensor in tensors.items():
-        complete = whole(tensor.detach())
+        complete = full_tensor(tensor.detach())
         if world.is_main:
-            found[name] = complete.cpu()
-    return found
+            gathered[name] = complete.cpu()
+    return gathered

@@ -1,4 +1,4 @@
-"""Weights to start from: loaded, changed as far as a recipe may change them, and given a classifier."""
+"""Start from pretrained weights (`--init`): load them, adapt them to the classes, fit a linear probe."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,65 +12,70 @@ from vitkit.errors import ConfigError
 from vitkit.features import cached_features, fit_linear_probe
 from vitkit.features.extract import set_head, widen_pooling
 from vitkit.model import ViT, create_model
-from vitkit.training.log import Log
+from vitkit.training.log import Logger
 from vitkit.training.recipe import Recipe
 from vitkit.weights.load import load_model
 
-FREE = ("pooling", "dropout", "attention_dropout", "drop_path")  # settings that no tensor below the classifier hangs on
+CHANGEABLE = ("pooling", "dropout", "attention_dropout", "drop_path")  # no tensor below the classifier depends on these
 
 
-def start_from(recipe: Recipe) -> ViT | None:
-    if not recipe.init:
-        if recipe.head == "probe":
-            raise ConfigError("head=probe fits a classifier to the features of given weights: name them with --init")
-        return None
-    return load_model(recipe.init)
+def load_init(recipe: Recipe) -> ViT | None:
+    """Return the pretrained model that the recipe names, or None for a run from scratch."""
+    if recipe.init:
+        return load_model(recipe.init)
+    if recipe.head == "probe":
+        raise ConfigError("this recipe starts from pretrained weights (head=probe): name them with --init WEIGHTS")
+    return None
 
 
-def adapt(
-    start: ViT, changes: Mapping[str, Any], class_names: Sequence[str], size: tuple[int, int], widen: bool = False
+def adapt_to_classes(
+    model: ViT, changes: Mapping[str, Any], class_names: Sequence[str], size: tuple[int, int], widen: bool = False
 ) -> ViT:
-    """With a classifier for these classes: its own where it is for the same ones, else zeros.
+    """Return the model with a classifier for these classes: its own one if they are the same, else zeros.
 
-    With `widen`, a new classifier gets more features (`widen_pooling`). Another image size needs no change: the
+    With `widen`, a new classifier gets more features (`widen_pooling`). A new image size needs no change, because the
     position table is resampled in every forward.
     """
-    if fixed := [name for name in changes if name not in FREE]:
+    if "image_size" in changes:
+        raise ConfigError("config.image_size cannot be changed together with --init: set preprocess.size instead")
+    if fixed := [name for name in changes if name not in CHANGEABLE]:
         raise ConfigError(
-            f"config.{fixed[0]} cannot be changed together with --init: the weights bring their own; "
-            f"free are {', '.join(FREE)}"
+            f"config.{fixed[0]} cannot be changed together with --init, because the weights define it; "
+            f"only {', '.join(CHANGEABLE)} can"
         )
-    if any(side % patch for side, patch in zip(size, start.config.patch_size, strict=True)):
-        raise ConfigError(f"preprocess.size={size}: must be a multiple of the weights' patch {start.config.patch_size}")
-    known = tuple(start.info.class_names)
-    config = start.config.replace(
-        **{**(widen_pooling(start.config) if widen and known != tuple(class_names) else {}), **changes}
-    )
-    if known != tuple(class_names) or config.pooling != start.config.pooling:
-        start.reset_classifier(0)
-    model = create_model(config.replace(num_classes=start.config.num_classes, head_hidden=start.config.head_hidden))
-    model.load_state_dict(start.state_dict())
-    model.info = start.info
-    if not model.config.num_classes:
-        model.reset_classifier(len(class_names))
-    return model
+    if any(side % patch for side, patch in zip(size, model.config.patch_size, strict=True)):
+        raise ConfigError(f"preprocess.size={size}: must be a multiple of the weights' patch {model.config.patch_size}")
+    same_classes = tuple(model.info.class_names) == tuple(class_names)
+    wider = widen_pooling(model.config) if widen and not same_classes else {}
+    config = model.config.replace(**{**wider, **changes})
+    if not same_classes or config.pooling != model.config.pooling:
+        model.reset_classifier(0)
+    adapted = create_model(config.replace(num_classes=model.config.num_classes, head_hidden=model.config.head_hidden))
+    adapted.load_state_dict(model.state_dict())
+    adapted.info = model.info
+    if not adapted.config.num_classes:
+        adapted.reset_classifier(len(class_names))
+    return adapted
 
 
-def needs_head(recipe: Recipe, model: ViT) -> bool:
+def needs_probe(recipe: Recipe, model: ViT) -> bool:
+    """Is the classifier new, and to be fitted to the features before any training step?"""
     return recipe.head == "probe" and not model.info.class_names
 
 
-def fit_head(model: ViT, train: Split, preprocess: Preprocess, seed: int, weights: Tensor | None, log: Log) -> None:
-    """Linear probing before fine-tuning: steps from a fitted classifier bend the features less (Kumar et al. 2022)."""
-    began = time.monotonic()
+def fit_probe_head(
+    model: ViT, train: Split, preprocess: Preprocess, seed: int, class_weights: Tensor | None, log: Logger
+) -> None:
+    """Set the classifier by a linear probe: fine-tuning from it distorts the features less (Kumar et al. 2022)."""
+    started = time.monotonic()
     features = cached_features(model, train, preprocess)
-    read = time.monotonic()
-    classes = model.config.num_classes
-    probe = fit_linear_probe(features.values, train.labels[features.indices], classes, seed=seed, class_weights=weights)
+    extracted = time.monotonic()
+    labels, classes = train.labels[features.indices], model.config.num_classes
+    probe = fit_linear_probe(features.values, labels, classes, seed=seed, class_weights=class_weights)
     set_head(model, probe.weight, probe.bias)
-    log.say(
-        f"features of {len(features):,} images in {read - began:.1f} s; linear classifier fitted in "
-        f"{time.monotonic() - read:.1f} s: {probe.cv_accuracy:.2%} cross-validated training accuracy "
+    log.info(
+        f"features of {len(features):,} images in {extracted - started:.1f} s; linear classifier fitted in "
+        f"{time.monotonic() - extracted:.1f} s: {probe.cv_accuracy:.2%} cross-validated training accuracy "
         f"(λ = {probe.regularization:.1e})"
     )
     log.record(0, epoch=0.0, probe_strength=probe.regularization, probe_left_out_top1=probe.cv_accuracy)

@@ -1,7 +1,7 @@
-"""kNN → probe → fine-tune: the cheap ways first, side by side, until more work no longer pays.
+"""k-NN → linear probe → fine-tuning from the same pretrained weights, until more training no longer pays.
 
-OUT/ladder.json     the rungs so far          OUT/probe, OUT/finetune   run folders
-OUT/model           the best of them, by validation
+OUT/ladder.json     the stages so far         OUT/probe, OUT/finetune   run folders
+OUT/model           the best model by validation accuracy
 """
 
 import dataclasses
@@ -19,38 +19,42 @@ from vitkit.data.progress import progress_bar
 from vitkit.errors import UsageError
 from vitkit.evaluation import evaluate_predictions
 from vitkit.features.knn_eval import evaluate_knn
-from vitkit.training import Recipe, get_recipe, train
+from vitkit.training.recipe import Recipe
+from vitkit.training.recipes import get_recipe
+from vitkit.training.run_dir import read_recipe
 from vitkit.training.task import open_dataset, suggest_preprocess
+from vitkit.training.train import train
 from vitkit.weights.load import load_model
 
-ENOUGH = 0.995  # of validation: what is left to gain is less than a small validation split can show
-SAME_IMAGES = ("data", "label", "data_dir", "seed", "val_fraction", "corrupt_limit")  # what all rungs have in common
-LEAST_MINUTES = 1.0  # for fine-tuning; with less it would be the probe with noise
+ENOUGH = 0.995  # validation accuracy above which a small validation split can show no improvement
+SHARED = ("init", "data", "label", "data_dir", "seed", "val_fraction", "corrupt_limit")  # settings of all stages
+MIN_MINUTES = 1.0  # for fine-tuning; with less, the result is the probe with noise
 
 
 @dataclass(frozen=True)
-class Rung:
+class Stage:
     name: str  # knn, probe, finetune
     val: Mapping[str, Any]  # n, top1, top1_interval, nll
     test: Mapping[str, Any] | None
     seconds: float
-    core_seconds: float  # what it cost: processor time, of all threads and workers; of the last start, if resumed
+    core_seconds: float  # processor time of all threads and workers, since the last start
     note: str
-    run: str | None  # the run folder; kNN has none, for its classifier is the data itself
+    run: str | None  # the run folder; k-NN has none, because its classifier is the data itself
 
 
 @dataclass(frozen=True)
-class Ladder:
-    rungs: tuple[Rung, ...]
-    best: str  # the name of the best rung by validation
-    model: str | None  # the model folder of the best rung that has one
-    stopped: str  # why no further
+class LadderResult:
+    stages: tuple[Stage, ...]
+    best: str  # name of the best stage by validation accuracy
+    model: str | None  # model folder of the best stage that has one
+    stopped: str  # why no further stage was run
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        return {"rungs": values.pop("stages"), **values}
 
 
-def climb(
+def run_stages(
     data: str,
     init: str,
     out: str | Path,
@@ -62,115 +66,115 @@ def climb(
     changes: tuple[str, ...] = (),
     resume: bool = False,
     quiet: bool = False,
-    say: Callable[[Rung], None] = lambda rung: None,
-) -> Ladder:
-    """Climb as far as it pays within the minutes. `changes` are settings of the fine-tuning recipe; those that decide
-    which images are learned from and which are judged by hold for every rung.
+    on_stage: Callable[[Stage], None] = lambda stage: None,
+) -> LadderResult:
+    """Run the stages that pay off within the minutes. `on_stage` is called after each.
 
-    Interrupted, it keeps what is done; with `resume` it goes on from there.
+    `changes` are settings of the fine-tuning recipe; those that select and split the images apply to all stages. An
+    interrupted ladder keeps its finished stages, and continues with `resume`.
     """
-    folder, began = Path(out), time.monotonic()
-    asked: dict[str, Any] = dict(data=data, init=init, label=label, data_dir=data_dir, seed=seed)
-    tuned = dataclasses.replace(get_recipe("finetune"), **asked).override(changes)
-    given = {name: getattr(tuned, name) for name in ("init", *SAME_IMAGES)}
-    rungs = _open(folder, given, resume)
-    spent = sum(rung.seconds for rung in rungs)
-    done = {rung.name for rung in rungs}
+    folder, started = Path(out), time.monotonic()
+    finetune = get_recipe("finetune").replace(data=data, init=init, label=label, data_dir=data_dir, seed=seed)
+    finetune = finetune.override(changes)
+    shared = {name: getattr(finetune, name) for name in SHARED}
+    stages = _open(folder, shared, resume)
+    spent, done = sum(stage.seconds for stage in stages), {stage.name for stage in stages}
 
-    def left() -> float:
-        return minutes - (spent + time.monotonic() - began) / 60
+    def minutes_left() -> float:
+        return minutes - (spent + time.monotonic() - started) / 60
 
-    def keep(rung: Rung) -> None:
-        rungs.append(rung)
-        _write(folder, given, rungs, "")
-        say(rung)
+    def finish(stage: Stage) -> None:
+        stages.append(stage)
+        _write(folder, shared, stages, "")
+        on_stage(stage)
 
-    probe = dataclasses.replace(get_recipe("probe"), **given)
-    stopped = ""
+    probe, stopped = get_recipe("probe").replace(**shared), ""
     if "knn" not in done:
-        keep(_nearest(probe, quiet))
+        finish(_run_knn(probe, quiet))
     if "probe" not in done:
-        keep(_trained("probe", probe, folder, resume, quiet))
+        finish(_run_training("probe", probe, folder, resume, quiet))
     if "finetune" not in done:
-        if rungs[-1].val["top1"] >= ENOUGH:
-            stopped = (
-                f"the probe has {rungs[-1].val['top1']:.2%} of validation: nothing is left that fine-tuning could show"
-            )
-        elif left() < LEAST_MINUTES:
-            stopped = f"{max(left(), 0):.1f} of {minutes:g} minutes are left: too few to fine-tune"
+        top1, left = stages[-1].val["top1"], minutes_left()
+        if top1 >= ENOUGH:
+            stopped = f"stopped: the linear probe reaches {top1:.2%} validation accuracy"
+        elif left < MIN_MINUTES:
+            stopped = f"stopped: {max(left, 0):.1f} of {minutes:g} minutes are left, too few to fine-tune"
         else:
-            recipe = dataclasses.replace(tuned, budget=dataclasses.replace(tuned.budget, minutes=left()))
-            recipe = dataclasses.replace(recipe.override(changes), init=str(folder / "probe"))
-            keep(_trained("finetune", recipe, folder, resume, quiet, changes))
-    return _write(folder, given, rungs, stopped or "the last rung is reached")
+            recipe = finetune.replace(budget=dataclasses.replace(finetune.budget, minutes=left)).override(changes)
+            recipe = recipe.replace(init=str(folder / "probe"))
+            finish(_run_training("finetune", recipe, folder, resume, quiet, changes))
+    return _write(folder, shared, stages, stopped or "all stages are done")
 
 
-def _nearest(recipe: Recipe, quiet: bool) -> Rung:
-    began, busy, data = time.monotonic(), _processor_seconds(), open_dataset(recipe)
+def _run_knn(recipe: Recipe, quiet: bool) -> Stage:
+    started, busy, data = time.monotonic(), _processor_seconds(), open_dataset(recipe)
     model = load_model(recipe.init)
     preprocess = suggest_preprocess(data.splits["train"], recipe, model)
-    with progress_bar("features for the nearest neighbours", quiet) as progress:
+    with progress_bar("features for k-NN", quiet) as progress:
         given: dict[str, Any] = dict(progress=progress, corrupt_limit=recipe.corrupt_limit)
-        found = evaluate_knn(model, data, "val", preprocess, **given)
-        test = evaluate_knn(model, data, "test", preprocess, k=found.k, **given) if "test" in data.splits else None
-    note = f"k = {found.k}, chosen by leaving one training image out"
-    measured = [evaluate_predictions(each.predictions) for each in (found, test) if each]
-    val, *rest = [_part(e.to_dict()) for e in measured]
-    seconds, cost = round(time.monotonic() - began, 2), round(_processor_seconds() - busy, 2)
-    return Rung("knn", val, rest[0] if rest else None, seconds, cost, note, None)
+        val = evaluate_knn(model, data, "val", preprocess, **given)
+        test = evaluate_knn(model, data, "test", preprocess, k=val.k, **given) if "test" in data.splits else None
+    measured = [_summary(evaluate_predictions(each.predictions).to_dict()) if each else None for each in (val, test)]
+    seconds, cost = round(time.monotonic() - started, 2), round(_processor_seconds() - busy, 2)
+    assert measured[0] is not None
+    return Stage("knn", measured[0], measured[1], seconds, cost, f"k = {val.k}, by leave-one-out on train", None)
 
 
-def _trained(name: str, recipe: Recipe, folder: Path, resume: bool, quiet: bool, changes: tuple[str, ...] = ()) -> Rung:
-    began, busy = time.monotonic(), _processor_seconds()
-    going_on = resume and (folder / name / "recipe.json").is_file()
-    if going_on:  # what was left of the minutes is in the recipe it began with
-        recipe = Recipe.from_dict(json.loads((folder / name / "recipe.json").read_text()))
-        if dataclasses.replace(recipe.override(changes), init=recipe.init) != recipe:
-            raise UsageError(f"{folder / name} has begun with other settings: leave out --set, or choose another --out")
-    result = train(recipe, folder / name, resume=going_on, quiet=quiet)
-    note = f"{result.epochs:.4g} epochs" if result.steps else "frozen features, a linear classifier"
-    seconds = result.seconds if going_on else time.monotonic() - began
-    test = _part(result.test) if result.test else None
+def _run_training(
+    name: str, recipe: Recipe, folder: Path, resume: bool, quiet: bool, changes: tuple[str, ...] = ()
+) -> Stage:
+    started, busy = time.monotonic(), _processor_seconds()
+    resume = resume and (folder / name / "recipe.json").is_file()
+    if resume:  # its recipe has the minutes that were left when it was started
+        recipe = read_recipe(folder / name)
+        if recipe.override(changes).replace(init=recipe.init) != recipe:
+            raise UsageError(f"{folder / name} was started with other settings: omit --set, or choose another --out")
+    result = train(recipe, folder / name, resume=resume, quiet=quiet)
+    note = f"{result.epochs:.4g} epochs" if result.steps else "frozen features, linear classifier"
+    seconds = result.seconds if resume else time.monotonic() - started
+    test = _summary(result.test) if result.test else None
     cost = _processor_seconds() - busy
-    return Rung(name, _part(result.val), test, round(seconds, 2), round(cost, 2), note, result.run)
+    return Stage(name, _summary(result.val), test, round(seconds, 2), round(cost, 2), note, result.run)
 
 
 def _processor_seconds() -> float:
-    """Of this process and the workers it has ended."""
+    """Return the processor time of this process and of its finished workers."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _part(measured: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: measured[key] for key in ("n", "top1", "top1_interval", "nll")}
+def _summary(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: evaluation[key] for key in ("n", "top1", "top1_interval", "nll")}
 
 
-def _open(folder: Path, given: Mapping[str, Any], resume: bool) -> list[Rung]:
-    """The rungs that are done already."""
+def _open(folder: Path, shared: Mapping[str, Any], resume: bool) -> list[Stage]:
+    """Return the finished stages of the folder. Raise if it may not be written to, or has other settings."""
     path = folder / "ladder.json"
     if (folder / "recipe.json").is_file():
-        raise UsageError(f"{folder} holds a run of `vitkit train`, whose model would be lost: choose another --out")
+        raise UsageError(
+            f"{folder} holds a run of `vitkit train`, whose model would be overwritten: choose another --out"
+        )
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         return []
     if not resume:
-        raise UsageError(f"{folder} holds a ladder already: --resume goes on with it, another --out starts a new one")
-    saved = json.loads(path.read_text())
-    if saved["given"] != dict(given):
-        raise UsageError(f"--resume: {folder} was started with {saved['given']}, not {dict(given)}: use the same")
-    return [Rung(**rung) for rung in saved["rungs"]]
+        raise UsageError(f"{folder} already holds a ladder: continue it with --resume, or choose another --out")
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if saved["given"] != dict(shared):
+        raise UsageError(f"--resume: {folder} was started with {saved['given']}, not {dict(shared)}: use the same")
+    return [Stage(**stage) for stage in saved["rungs"]]
 
 
-def _write(folder: Path, given: Mapping[str, Any], rungs: list[Rung], stopped: str) -> Ladder:
-    """The record, and the best model so far in its place. Of equal ones the cheaper."""
-    best = max(rungs, key=lambda rung: rung.val["top1"])
-    kept = max((rung for rung in rungs if rung.run), key=lambda rung: rung.val["top1"], default=None)
-    if kept and kept.run:
-        fresh = folder / "model.new"
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.copytree(Path(kept.run) / "model", fresh)
+def _write(folder: Path, shared: Mapping[str, Any], stages: list[Stage], stopped: str) -> LadderResult:
+    """Write ladder.json and the best model. On equal accuracy the cheaper stage wins."""
+    best = max(stages, key=lambda stage: stage.val["top1"])
+    trained = max((stage for stage in stages if stage.run), key=lambda stage: stage.val["top1"], default=None)
+    if trained and trained.run:
+        new = folder / "model.new"
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(Path(trained.run) / "model", new)
         shutil.rmtree(folder / "model", ignore_errors=True)
-        fresh.rename(folder / "model")
-    ladder = Ladder(tuple(rungs), best.name, str(folder / "model") if kept else None, stopped)
-    write_json(folder / "ladder.json", {"given": dict(given), **ladder.to_dict()})
-    return ladder
+        new.rename(folder / "model")
+    result = LadderResult(tuple(stages), best.name, str(folder / "model") if trained else None, stopped)
+    write_json(folder / "ladder.json", {"given": dict(shared), **result.to_dict()})
+    return result

@@ -1,6 +1,6 @@
-"""One command in several processes of this machine (`vitkit train … --processes 2`). For several machines: torchrun.
+"""Run one command in several processes of this machine (`vitkit train … --processes 2`).
 
-torchrun would do here too, but answers Ctrl-C with a page of its own stack and exit code 1.
+torchrun, which several machines need, would answer Ctrl-C with its own stack trace and exit code 1.
 """
 
 import contextlib
@@ -18,46 +18,49 @@ from vitkit.training.signals import SIGNALS
 
 Child = subprocess.Popen[bytes]
 
-_ASK: tuple[tuple[Callable[[Child], None] | None, float], ...] = (  # how to make a process leave, and seconds to wait
-    (None, 5.0),  # it may do so by itself: a signal reached all of them, or it misses the one that died
+_STOP: tuple[tuple[Callable[[Child], None] | None, float], ...] = (  # how to stop a process, seconds to wait
+    (None, 5.0),  # it may stop by itself: a signal reached all processes, or it notices that a peer is missing
     (Child.terminate, 30.0),
     (Child.kill, 5.0),
 )
-_SAID = (2, *(128 + number for number in SIGNALS))  # exit codes of what all meet alike, and the first says
+_SHARED_EXIT_CODES = (
+    2,
+    *(128 + number for number in SIGNALS),
+)  # of errors that all processes meet and the first prints
 
 
-def launched() -> bool:
-    """Is this one of several processes already, started by `launch` or by torchrun?"""
+def is_launched() -> bool:
+    """Is this one of several processes that `launch` or torchrun started?"""
     return "WORLD_SIZE" in os.environ
 
 
 def launch(command: Sequence[str], processes: int) -> int:
-    """Runs the command once per process, each with its share of the cores; returns the exit code of the first to fail.
+    """Run the command once per process, with an equal share of the cores. Return the exit code of the first failure.
 
-    The processes find each other through a store of this one. When one of them dies the others cannot go on, and are
-    asked to leave. The first one speaks; of the others only what ended the run, if that was not said.
+    The processes connect through a store in this process. If one dies, the others are stopped. Only the first process
+    writes to stderr; for another one, stderr is printed if it ended the run and the first did not report the error.
     """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # public, but not in __all__
     threads = max(1, (os.cpu_count() or 1) // processes)
     shared = {"OMP_NUM_THREADS": str(threads), **os.environ, "WORLD_SIZE": str(processes)}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     with contextlib.ExitStack() as files:
-        words = [None] + [files.enter_context(tempfile.TemporaryFile()) for _ in range(1, processes)]
+        outputs = [None] + [files.enter_context(tempfile.TemporaryFile()) for _ in range(1, processes)]
         children = [
             Child(command, env={**shared, "RANK": str(i), "LOCAL_RANK": str(i)}, start_new_session=True, stderr=stderr)
-            for i, stderr in enumerate(words)
+            for i, stderr in enumerate(outputs)
         ]
-        with _signals_to(children):
+        with _forward_signals(children):
             failed = _first_failure(children)
-            for ask, patience in _ASK if failed is not None else ():
+            for stop, timeout in _STOP if failed is not None else ():
                 for child in children:
-                    if ask and child.poll() is None:
-                        ask(child)
-                if _all_gone(children, patience):
+                    if stop and child.poll() is None:
+                        stop(child)
+                if _all_ended(children, timeout):
                     break
         if failed is None:
             return 0
-        if (stderr := words[failed]) and children[0].returncode not in _SAID:
+        if (stderr := outputs[failed]) and children[0].returncode not in _SHARED_EXIT_CODES:
             stderr.seek(0)
             sys.stderr.write(stderr.read().decode(errors="replace"))
     code = children[failed].returncode
@@ -65,19 +68,19 @@ def launch(command: Sequence[str], processes: int) -> int:
 
 
 def _first_failure(children: Sequence[Child]) -> int | None:
-    """Waits until one fails, and returns its number; None: all are done."""
+    """Wait until one process fails and return its rank, or None when all have succeeded."""
     while True:
         codes = [child.poll() for child in children]
-        for i, code in enumerate(codes):
+        for rank, code in enumerate(codes):
             if code:
-                return i
+                return rank
         if all(code == 0 for code in codes):
             return None
         time.sleep(0.05)
 
 
-def _all_gone(children: Sequence[Child], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
+def _all_ended(children: Sequence[Child], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
     while any(child.poll() is None for child in children):
         if time.monotonic() > deadline:
             return False
@@ -86,16 +89,16 @@ def _all_gone(children: Sequence[Child], seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def _signals_to(children: Sequence[Child]) -> Iterator[None]:
-    """Each signal reaches each child once: in sessions of their own, the terminal does not tell them as well."""
+def _forward_signals(children: Sequence[Child]) -> Iterator[None]:
+    """Forward signals to every child. They have their own sessions, so the terminal does not signal them as well."""
 
-    def pass_on(number: int, _: object) -> None:
+    def forward(number: int, _: object) -> None:
         for child in children:
             child.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
+    previous = {number: signal.signal(number, forward) for number in SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

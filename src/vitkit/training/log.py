@@ -1,4 +1,4 @@
-"""What a run says: `metrics.jsonl` always, TensorBoard where it is installed, and a live bar for people."""
+"""Log a run: `metrics.jsonl` always, TensorBoard if it is installed, and a progress bar in a terminal."""
 
 import json
 import math
@@ -6,82 +6,73 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from vitkit.atomic import write_atomic
 
-OnRecord = Callable[[Path], object]  # told the run folder whenever numbers were recorded
+OnRecord = Callable[[Path], object]  # called with the run folder after metrics were recorded
 
 
-class Log(Protocol):
+class Logger:
+    """The interface, which logs nothing: for every process but the main one."""
+
     def record(self, step: int, **values: Any) -> None:
-        """One line of numbers, kept."""
-        ...
+        """Store the metrics of a step."""
 
-    def say(self, text: str) -> None:
-        """One line for the person who watches."""
-        ...
+    def info(self, text: str) -> None:
+        """Print one line for the user."""
 
-    def advance(self, step: int, total: int, text: str) -> None:
-        """Move the bar."""
-        ...
+    def show_progress(self, step: int, total: int, text: str) -> None:
+        """Update the progress bar."""
 
-    def rewind(self, step: int) -> None:
-        """Forget what was recorded after this step."""
-        ...
+    def drop_after(self, step: int) -> None:
+        """Remove the metrics recorded after this step."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close all files."""
 
 
-class Silent:
-    """For the processes that are not the main one."""
-
-    def record(self, step: int, **values: Any) -> None: ...
-    def say(self, text: str) -> None: ...
-    def advance(self, step: int, total: int, text: str) -> None: ...
-    def rewind(self, step: int) -> None: ...
-    def close(self) -> None: ...
-
-
-class Journal:
-    """Writes `metrics.jsonl` line by line. A resumed run first drops the lines beyond the state it resumes from."""
+class RunLogger(Logger):
+    """Appends to `metrics.jsonl` line by line. A resumed run first drops the lines after its checkpoint."""
 
     def __init__(self, folder: Path, quiet: bool = False, on_record: OnRecord | None = None) -> None:
         self.on_record = on_record
         self.path = folder / "metrics.jsonl"
-        self.file = open(self.path, "a", buffering=1)  # noqa: SIM115  # open as long as the run
+        self.file = self._open()
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.bar: Progress | None = None
-        self.board = _tensorboard(folder)
-        self.live = self.console.is_terminal
+        self.tensorboard = _tensorboard(folder)
 
-    def rewind(self, step: int) -> None:
-        lines = [line for line in self.path.read_text().splitlines() if _step(line) <= step]
+    def _open(self) -> IO[str]:
+        return open(self.path, "a", buffering=1, encoding="utf-8")
+
+    def drop_after(self, step: int) -> None:
+        lines = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _step(line) <= step]
         self.file.close()
         write_atomic(self.path, "".join(line + "\n" for line in lines).encode())
-        self.file = open(self.path, "a", buffering=1)  # noqa: SIM115  # open as long as the run
+        self.file = self._open()
 
     def record(self, step: int, **values: Any) -> None:
         self.file.write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
-        if self.board:
+        if self.tensorboard:
             for name, value in values.items():
                 if isinstance(value, int | float):
-                    self.board.add_scalar(name, value, step)
+                    self.tensorboard.add_scalar(name, value, step)
         if self.on_record:
             try:
                 self.on_record(self.path.parent)
-            except Exception as error:  # of one who only watches: no reason to stop the run
+            except Exception as error:  # an observer must not stop the run
                 self.on_record = None
-                self.say(f"the run goes on unwatched: {type(error).__name__}: {error}")
+                self.info(f"progress callback failed; training continues without it ({type(error).__name__}: {error})")
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         (self.bar.console if self.bar else self.console).print(text, markup=False, soft_wrap=True)
 
-    def advance(self, step: int, total: int, text: str) -> None:
-        if not self.live:
+    def show_progress(self, step: int, total: int, text: str) -> None:
+        if not self.console.is_terminal:
             return
         if self.bar is None:
             self.bar = Progress(
@@ -95,15 +86,15 @@ class Journal:
     def close(self) -> None:
         if self.bar:
             self.bar.stop()
-        if self.board:
-            self.board.close()
+        if self.tensorboard:
+            self.tensorboard.close()
         self.file.close()
 
 
 def _step(line: str) -> int:
     try:
         return int(json.loads(line)["step"])
-    except (json.JSONDecodeError, KeyError, TypeError):  # the half line of a run that was killed
+    except (json.JSONDecodeError, KeyError, TypeError):  # the truncated line of a killed run
         return sys.maxsize
 
 
@@ -115,21 +106,21 @@ def _tensorboard(folder: Path) -> Any:
     return SummaryWriter(str(folder / "tensorboard"))
 
 
-class Window:
-    """Means over the steps since the last line of the log."""
+class StepMetrics:
+    """Averages loss, accuracy and gradient norm over the steps since the last record, and measures the speed."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        self.steps, self.good, self.images, self.sums = 0, 0, 0, [0.0, 0.0, 0.0]
+        self.steps, self.finite, self.images, self.sums = 0, 0, 0, [0.0, 0.0, 0.0]
 
     def add(self, loss: float, accuracy: float, norm: float, images: int) -> None:
         self.steps, self.images = self.steps + 1, self.images + images
         if math.isfinite(loss) and math.isfinite(norm):
-            self.good += 1
+            self.finite += 1
             self.sums = [a + b for a, b in zip(self.sums, (loss, accuracy, norm), strict=True)]
 
-    def pause(self, seconds: float) -> None:
-        """Time that went into something else, such as a validation."""
+    def exclude(self, seconds: float) -> None:
+        """Leave time out of the speed that was spent on something else, such as a validation."""
         self.started += seconds
 
     @property
@@ -142,6 +133,6 @@ class Window:
         return (time.monotonic() - self.started) / self.steps
 
     def means(self) -> dict[str, float]:
-        loss, accuracy, norm = (round(s / max(self.good, 1), 6) for s in self.sums)
-        pace = round(self.images / (time.monotonic() - self.started), 1)
-        return {"loss": loss, "accuracy": accuracy, "gradient_norm": norm, "images_per_s": pace}
+        loss, accuracy, norm = (round(s / max(self.finite, 1), 6) for s in self.sums)
+        speed = round(self.images / (time.monotonic() - self.started), 1)
+        return {"loss": loss, "accuracy": accuracy, "gradient_norm": norm, "images_per_s": speed}

@@ -1,6 +1,6 @@
-"""What is minimised: (model, images, targets) → loss of the batch and what to count of it.
+"""Training losses: (model, images, targets) → mean loss of the batch, number of correct predictions.
 
-Supervised, or distillation from a teacher's answers (Hinton et al. 2015; Touvron et al. 2021).
+Supervised, or with distillation from a teacher (Hinton et al. 2015; Touvron et al. 2021).
 """
 
 import torch
@@ -13,73 +13,74 @@ from vitkit.training.recipe import Distill
 
 
 def soft_targets(labels: Int[Tensor, " b"], classes: int, smoothing: float) -> Float[Tensor, "b k"]:
-    """One-hot rows with a share of the weight spread over all classes (Szegedy et al. 2016)."""
+    """Return one-hot rows with label smoothing (Szegedy et al. 2016)."""
     return F.one_hot(labels, classes).float() * (1 - smoothing) + smoothing / classes
 
 
-def supervised(
+def supervised_loss(
     model: nn.Module,
     images: Float[Tensor, "b c h w"],
     targets: Float[Tensor, "b k"],
     class_weights: Float[Tensor, " k"] | None = None,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Cross-entropy with soft targets, averaged over the batch; and how many were hit.
+    """Return the mean cross-entropy with soft targets, and the number of correct predictions.
 
-    With mixed targets a hit is the larger share. The softmax is taken in float32 whatever the model runs in.
+    With mixed targets, the class with the larger share counts as correct. The softmax is computed in float32.
     """
     logits = model(images).float()
-    return _cross_entropy(logits, targets, class_weights), _hits(logits, targets)
+    return _cross_entropy(logits, targets, class_weights), _correct(logits, targets)
 
 
-class Heads(nn.Module):
-    """(labels' logits, logits that learn from the teacher): a distillation token's own, or the same."""
+class DistillationOutputs(nn.Module):
+    """Returns two sets of logits: for the labels, and for the teacher (of the distillation token, if there is one)."""
 
     def __init__(self, model: ViT) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> tuple[Float[Tensor, "b k"], Float[Tensor, "b k"]]:
-        logits, taught = self.model.forward_heads(images)
-        return logits, logits if taught is None else taught
+        logits, distilled = self.model.forward_heads(images)
+        return logits, logits if distilled is None else distilled
 
 
-def distilled(
-    heads: nn.Module,
+def distillation_loss(
+    outputs: nn.Module,
     images: Float[Tensor, "b c h w"],
     targets: Float[Tensor, "b k"],
-    answers: Float[Tensor, "b k"],
+    teacher_targets: Float[Tensor, "b k"],
     settings: Distill,
     class_weights: Float[Tensor, " k"] | None = None,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """The labels' cross-entropy and the teacher's part, weighted.
+    """Return the weighted sum of the label loss and the teacher loss, and the number of correct predictions.
 
-    `answers` are the teacher's probabilities at the temperature (soft) or its choice (hard). The soft part is
-    T² KL(teacher ‖ student): its gradient keeps its size whatever the temperature.
+    The soft teacher loss is T² KL(teacher ‖ student): T² keeps the size of its gradient independent of T.
     """
-    logits, taught = (part.float() for part in heads(images))
+    logits, distilled = (each.float() for each in outputs(images))
     label_loss = _cross_entropy(logits, targets, class_weights)
     if settings.kind == "hard":
-        teacher_loss = _cross_entropy(taught, answers, None)
+        teacher_loss = _cross_entropy(distilled, teacher_targets, None)
     else:
         t = settings.temperature
-        teacher_loss = t * t * F.kl_div((taught / t).log_softmax(dim=-1), answers, reduction="batchmean")
-    return (1 - settings.weight) * label_loss + settings.weight * teacher_loss, _hits(logits, targets)
+        teacher_loss = t * t * F.kl_div((distilled / t).log_softmax(dim=-1), teacher_targets, reduction="batchmean")
+    return (1 - settings.weight) * label_loss + settings.weight * teacher_loss, _correct(logits, targets)
 
 
-def teacher_answers(logits: Float[Tensor, "b k"], settings: Distill) -> Float[Tensor, "b k"]:
-    """What is to be learned from a teacher's logits."""
+def to_teacher_targets(logits: Float[Tensor, "b k"], settings: Distill) -> Float[Tensor, "b k"]:
+    """Return the targets that a teacher's logits give: its top class (hard), or probabilities at the temperature."""
     if settings.kind == "hard":
         return F.one_hot(logits.argmax(dim=-1), logits.shape[-1]).float()
     return (logits.float() / settings.temperature).softmax(dim=-1)
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, class_weights: Tensor | None) -> Tensor:
-    """A weight is the image's, by the class that has most of it. On each class's share of a smoothed target it would
-    move the optimum: to a rare class, for every image."""
+    """Return the mean cross-entropy, each image weighted by the class that has the largest share of its target.
+
+    Weighting every class's share of a smoothed target instead would move the optimum of all images to rare classes.
+    """
     each = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)
     return each.mean() if class_weights is None else (each * class_weights[targets.argmax(dim=-1)]).mean()
 
 
-def _hits(logits: Tensor, targets: Tensor) -> Tensor:
+def _correct(logits: Tensor, targets: Tensor) -> Tensor:
     with torch.no_grad():
         return (logits.argmax(dim=-1) == targets.argmax(dim=-1)).sum()

@@ -1,11 +1,11 @@
-"""Muon (Jordan et al. 2024): momentum whose every matrix is made orthogonal before it is applied.
+"""Muon (Jordan et al. 2024): momentum that is orthogonalised, matrix by matrix, before it is applied.
 
-torch has a Muon of its own. It takes one matrix at a time and iterates in bfloat16: right on a GPU, but a CPU without
-bfloat16 units emulates them, and the update then takes longer than the gradients of a small model. Here matrices of
-one shape go together, in the precision that the device is fast in; the rule is the same, and tested to be.
+`torch.optim.Muon` iterates over single matrices in bfloat16. That suits a GPU, but a CPU without bfloat16 instructions
+emulates them, and the update takes longer than the gradients of a small model. Here matrices of equal shape are
+batched, in a precision that is fast on the device. The update rule is the same, and tested to be.
 
-A matrix can only be made orthogonal as a whole. Where it is cut over processes (`sharding.py`) its momentum is put
-together, one matrix at a time, and every process does the same work on it and keeps its part of the outcome.
+A sharded matrix (`fsdp.py`) has to be orthogonalised as a whole: its momentum is gathered, one matrix at a time, every
+process computes the same update and applies its own shard of it.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from vitkit.runtime.data_parallel import thread_pool
-from vitkit.training.fsdp import assemble, cut, part
+from vitkit.training.fsdp import gather_full, local_tensor, shard_like
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at zero: five rounds bring all singular values to about 0.7 … 1.2
 ROUNDS = 5
@@ -25,10 +25,10 @@ MOMENTUM = 0.95
 
 
 def orthogonalize(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
-    """U Vᵀ of each matrix U S Vᵀ, nearly, by the Newton–Schulz iteration."""
+    """Approximate U Vᵀ of each matrix U S Vᵀ by the Newton–Schulz iteration."""
     a, b, c = QUINTIC
     tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.mT if tall else matrices  # the smaller square is the cheaper one
+    x = matrices.mT if tall else matrices  # so that the Gram matrix is the smaller one
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ROUNDS):
         gram = x @ x.mT
@@ -37,7 +37,7 @@ def orthogonalize(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n
 
 
 class Muon(torch.optim.Optimizer):
-    """With several `cores`, of a CPU, each takes matrices of a shape of its own; the numbers are the same."""
+    """On a CPU with several `cores`, each core updates other shapes; the result has the same bits."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, cores: int = 1) -> None:
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
@@ -45,7 +45,7 @@ class Muon(torch.optim.Optimizer):
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
         work = [(group, *each) for group in self.param_groups for each in _by_shape(group["params"]).items()]
-        work.sort(key=lambda each: -each[1].numel() * len(each[2]))  # the longest first, so that none ends late
+        work.sort(key=lambda each: -each[1].numel() * len(each[2]))  # the longest first, to balance the cores
         list((thread_pool(self.cores).map if self.cores > 1 else map)(lambda each: self._update_group(*each), work))
 
     def _update_group(self, group: dict[str, Any], shape: torch.Size, parameters: list[Tensor]) -> None:
@@ -53,15 +53,15 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _update(self, parameters: list[Tensor], lr: float, weight_decay: float, longer_side: int) -> None:
-        gradients = [part(p.grad) for p in parameters if p.grad is not None]
-        momenta = [part(self._momentum(p)) for p in parameters]
+        gradients = [local_tensor(p.grad) for p in parameters if p.grad is not None]
+        momenta = [local_tensor(self._momentum(p)) for p in parameters]
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
-        ahead = list(torch._foreach_lerp(gradients, momenta, MOMENTUM))  # Nesterov's
+        nesterov = list(torch._foreach_lerp(gradients, momenta, MOMENTUM))
         if isinstance(parameters[0], DTensor):
-            updates = [_orthogonal_part(mine, home) for mine, home in zip(ahead, parameters, strict=True)]
+            updates = [_orthogonal_shard(shard, p) for shard, p in zip(nesterov, parameters, strict=True)]
         else:
-            updates = _orthogonal(ahead)
-        weights = [part(p) for p in parameters]
+            updates = _orthogonal(nesterov)
+        weights = [local_tensor(p) for p in parameters]
         torch._foreach_mul_(weights, 1 - lr * weight_decay)
         # An orthogonal matrix has entries of size 1/√(longer side); AdamW's updates are about 0.2 (Liu et al. 2025).
         torch._foreach_add_(weights, updates, alpha=-lr * 0.2 * longer_side**0.5)
@@ -74,7 +74,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _by_shape(parameters: list[Tensor]) -> dict[torch.Size, list[Tensor]]:
-    """Those that have a gradient."""
+    """Group the parameters that have a gradient by shape."""
     shapes: dict[torch.Size, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
@@ -83,15 +83,11 @@ def _by_shape(parameters: list[Tensor]) -> dict[torch.Size, list[Tensor]]:
 
 
 def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """The filters of a convolution are the rows of a matrix."""
+    """Orthogonalise matrices of one shape; the filters of a convolution are the rows of a matrix."""
     stacked = torch.stack(matrices)
-    flat = stacked.flatten(2).to(_fast_dtype(stacked.device))
+    flat = stacked.flatten(2).to(torch.float32 if stacked.device.type == "cpu" else torch.bfloat16)
     return list(orthogonalize(flat).to(stacked.dtype).view_as(stacked))
 
 
-def _orthogonal_part(mine: Tensor, home: Tensor) -> Tensor:
-    return part(cut(_orthogonal([assemble(mine, home)])[0], home))
-
-
-def _fast_dtype(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "cpu" else torch.bfloat16
+def _orthogonal_shard(shard: Tensor, parameter: Tensor) -> Tensor:
+    return local_tensor(shard_like(_orthogonal([gather_full(shard, parameter)])[0], parameter))

@@ -1,7 +1,9 @@
-"""`Recipe`: everything that decides what a training run does. The named ones stand in `recipes.py`."""
+"""`Recipe`: all settings of a training run. `recipes.py` has the named ones."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from vitkit import config as settings
@@ -13,25 +15,25 @@ from vitkit.model import ViTConfig
 
 @dataclass(frozen=True)
 class Optimizer:
-    name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of blocks and stem, adamw for all else
+    name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of blocks and stem, with adamw for the rest
     lr: float = 1e-3
-    muon_lr: float = 2e-3  # of muon's matrices; scaled so that rates of AdamW's size fit
-    weight_decay: float = 0.05  # on matrices only: not on biases, norms, tokens, positions
+    muon_lr: float = 2e-3  # learning rate of Muon, scaled so that values usual for AdamW fit
+    weight_decay: float = 0.05  # on matrices only, not on biases, norms, tokens and positions
     betas: tuple[float, float] = (0.9, 0.99)
-    layer_decay: float = 1.0  # the learning rate of each layer, as a share of the one above it
-    clip: float = 1.0  # the largest gradient norm; 0: no clipping
-    ema: float = 0.0  # decay of the moving average of the weights; 0: none
+    layer_decay: float = 1.0  # learning rate of each layer, as a fraction of the layer above it
+    clip: float = 1.0  # maximum gradient norm; 0: no clipping
+    ema: float = 0.0  # decay of the moving average of the weights; 0: no average
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Everything in shares of the run, so that a recipe holds for any number of epochs or minutes."""
+    """All times are fractions of the run, so a recipe fits any number of epochs or minutes."""
 
     shape: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
     warmup: float = 0.05
-    decay: float = 0.2  # wsd: the last share of what follows the warm-up, in which the rate falls
-    floor: float = 0.0  # the last rate, as a share of the highest
-    # progressive resolution: (from this share on, this image size), in pixels or, up to 1, as a share of the full size
+    decay: float = 0.2  # wsd: length of the final decay, as a fraction of the run after warm-up
+    floor: float = 0.0  # final learning rate, as a fraction of the maximum
+    # progressive resolution: (start, image size) pairs; sizes are pixels or, up to 1, fractions of the full size
     sizes: tuple[tuple[float, float], ...] = ()
 
 
@@ -43,48 +45,48 @@ class Loss:
 
 @dataclass(frozen=True)
 class Distill:
-    """Learn from another model's answers as well (Hinton et al. 2015; Touvron et al. 2021)."""
+    """Knowledge distillation from a teacher model (Hinton et al. 2015; Touvron et al. 2021)."""
 
-    teacher: str = ""  # a model that knows the same classes; empty: none
-    teacher_sha256: str = ""  # of its weights, filled in at the start: a run goes on with the teacher it began with
-    kind: Literal["soft", "hard"] = "soft"  # its probabilities, or only the class that it finds most likely
-    weight: float = 0.5  # of the teacher's part of the loss; the labels have the rest
-    temperature: float = 2.0  # soft: both sides' logits are divided by it
-    sees: Literal["batch", "original"] = "batch"  # the augmented batch; or each image once as it is, and remembered
+    teacher: str = ""  # a model with the same classes; empty: no distillation
+    teacher_sha256: str = ""  # hash of its weights, set at the start: a resumed run requires the same teacher
+    kind: Literal["soft", "hard"] = "soft"  # learn the teacher's probabilities, or only its top class
+    weight: float = 0.5  # of the teacher loss; the label loss has the rest
+    temperature: float = 2.0  # soft: divides the logits of teacher and student
+    sees: Literal["batch", "original"] = "batch"  # the augmented batch, or every unaugmented image once, cached
 
 
 @dataclass(frozen=True)
 class Budget:
     epochs: float = 20.0
-    minutes: float = 0.0  # above 0: plan the run for this time instead
-    early_stop: int = 0  # stop after this many validations without a better one; 0: never
+    minutes: float = 0.0  # above 0: plan the run for this time instead of epochs
+    early_stop: int = 0  # stop after this many validations without improvement; 0: never
     validate_every: float = 1.0  # in epochs
-    choose: Literal["best", "last"] = "best"  # weights of the best validation; last: what is reported decides nothing
+    choose: Literal["best", "last"] = "best"  # keep the weights of the best validation, or the last ones
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What may change the speed, but the result by no more than rounding."""
+    """Settings for speed and memory. They change the result only by rounding."""
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: the faster in a trial; fp32 where bf16 is emulated
-    compile: Literal["auto", "on", "off"] = "auto"  # auto: in long runs; on a CPU only where a trial in bf16 is faster
-    micro_batch: int = 0  # images at a time within a step; 0: the whole batch
-    checkpoint_blocks: bool = False
-    workers: int = 0  # processes that decode; 0: a thread
-    threads: int = 0  # of the CPU, per process; 0: what torch takes. Another number, another rounding
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: the faster one in a trial; fp32 if bf16 is emulated
+    compile: Literal["auto", "on", "off"] = "auto"  # auto: for long runs; on a CPU only if a bf16 trial is faster
+    micro_batch: int = 0  # images per forward and backward within a step; 0: the complete batch
+    checkpoint_blocks: bool = False  # recompute activations of blocks in the backward to save memory
+    workers: int = 0  # decoding processes; 0: threads
+    threads: int = 0  # CPU threads per process, 0: torch's default; the number changes the rounding
     device: str = "auto"
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """How the processes of one run share its memory. Nothing but rounding hangs on it, or on their number."""
+    """How the processes of a run share memory. The result depends on it, and on their number, only by rounding."""
 
-    shard: Literal["none", "full"] = "none"  # full: weights, gradients and optimizer state are cut over all processes
+    shard: Literal["none", "full"] = "none"  # full: shard weights, gradients and optimizer state over all processes
 
 
 @dataclass(frozen=True)
 class Keep:
-    """How often the state is saved, and how many states are kept."""
+    """How often checkpoints are written, and how many are kept."""
 
     every_minutes: float = 5.0
     last: int = 2
@@ -92,20 +94,22 @@ class Keep:
 
 @dataclass(frozen=True)
 class Recipe:
-    promise: str = ""  # what a named recipe reached, where, in what time
+    expected_result: str = ""  # what a named recipe reached, on which data, in what time
     data: str = ""
     label: str = "label"
     data_dir: str = ""
-    val_fraction: float = 0.1  # of the training images, where the data set brings no validation split
+    val_fraction: float = 0.1  # of the training images, if the data set has no validation split
     balanced_sampling: bool = False
     corrupt_limit: float = 0.01
-    model: str = ""  # a name; empty: what suits the images
-    config: Mapping[str, Any] = settings.partial_of(ViTConfig)  # changes to the model's own config
-    init: str = ""  # start from these weights
-    head: Literal["zero", "probe"] = "zero"  # their new classifier: zeros, or fitted to their features first
-    batch: int = 0  # images per step, over all processes; 0: 16 to 256, by the number of images
+    model: str = ""  # a model name; empty: chosen by image size and data set size
+    config: Mapping[str, Any] = settings.partial_of(ViTConfig)  # changes to the model's configuration
+    init: str = ""  # pretrained weights to start from
+    head: Literal["zero", "probe"] = "zero"  # new classifier of pretrained weights: zeros, or a linear probe
+    batch: int = 0  # images per step over all processes; 0: 16 to 256, by the number of images
     seed: int = 0
-    preprocess: Mapping[str, Any] = settings.partial_of(Preprocess)  # changes to what the data suggests
+    preprocess: Mapping[str, Any] = settings.partial_of(
+        Preprocess
+    )  # changes to the preprocessing that the data suggests
     augment: Augment = field(default_factory=Augment)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
@@ -117,58 +121,54 @@ class Recipe:
     keep: Keep = field(default_factory=Keep)
 
     def __post_init__(self) -> None:
-        for part in (
-            self,
-            self.augment,
-            self.optimizer,
-            self.schedule,
-            self.loss,
-            self.distill,
-            self.budget,
-            self.machine,
-            self.parallel,
-            self.keep,
-        ):
-            settings.check_types(part)
+        for group in (self, *vars(self).values()):
+            if dataclasses.is_dataclass(group):
+                settings.check_types(group)
         _check_ranges(self)
 
+    def replace(self, **changes: Any) -> "Recipe":
+        return dataclasses.replace(self, **changes)
+
     def to_dict(self) -> dict[str, Any]:
-        return settings.to_dict(self)
+        values = settings.to_dict(self)
+        return {"promise": values.pop("expected_result"), **values}  # the key in files since the first version
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Recipe":
-        return settings.from_dict(cls, values)
+        return settings.from_dict(cls, {"expected_result" if k == "promise" else k: v for k, v in values.items()})
 
     def override(self, assignments: Sequence[str]) -> "Recipe":
+        """Return the recipe with `key.path=value` changes, as `--set` takes them."""
         return settings.override(self, assignments)
 
 
+_POSITIVE = (
+    "optimizer.lr", "optimizer.muon_lr", "keep.last", "augment.repeats", "budget.validate_every", "distill.temperature",
+)  # fmt: skip
+_FRACTIONS = (
+    "val_fraction", "corrupt_limit", "schedule.warmup", "schedule.decay", "schedule.floor", "augment.erase",
+    "loss.label_smoothing", "optimizer.ema", "optimizer.layer_decay", "distill.weight",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "batch", "optimizer.weight_decay", "optimizer.clip", "machine.micro_batch", "machine.workers", "machine.threads",
+    "budget.minutes", "budget.epochs", "budget.early_stop", "keep.every_minutes",
+)  # fmt: skip
+
+
 def _check_ranges(r: Recipe) -> None:
-    positive = {"optimizer.lr": r.optimizer.lr, "optimizer.muon_lr": r.optimizer.muon_lr}
-    positive |= {"keep.last": r.keep.last, "augment.repeats": r.augment.repeats}
-    positive |= {"budget.validate_every": r.budget.validate_every, "distill.temperature": r.distill.temperature}
-    for name, value in positive.items():
-        if not 0 < value < float("inf"):
+    for name in _POSITIVE:
+        if not 0 < (value := attrgetter(name)(r)) < float("inf"):
             raise ConfigError(f"{name}={value}: must be above 0")
     if not all(0 <= beta < 1 for beta in r.optimizer.betas):
-        raise ConfigError(f"optimizer.betas={r.optimizer.betas}: each lies between 0 and 1, below 1")
-    shares = {"val_fraction": r.val_fraction, "corrupt_limit": r.corrupt_limit, "schedule.warmup": r.schedule.warmup}
-    shares |= {"schedule.decay": r.schedule.decay, "schedule.floor": r.schedule.floor, "augment.erase": r.augment.erase}
-    shares |= {"loss.label_smoothing": r.loss.label_smoothing, "optimizer.ema": r.optimizer.ema}
-    shares |= {"optimizer.layer_decay": r.optimizer.layer_decay, "distill.weight": r.distill.weight}
-    for name, value in shares.items():
-        if not 0 <= value <= 1:
-            raise ConfigError(f"{name}={value}: a share lies between 0 and 1")
-    fits_head = r.head == "probe" and r.budget.epochs == 0  # then no step need follow
-    if r.budget.minutes == 0 and not r.budget.epochs > 0 and not fits_head:
-        raise ConfigError(f"budget.epochs={r.budget.epochs}: give a number above 0, or minutes")
+        raise ConfigError(f"optimizer.betas={r.optimizer.betas}: each must be at least 0 and below 1")
+    for name in _FRACTIONS:
+        if not 0 <= (value := attrgetter(name)(r)) <= 1:
+            raise ConfigError(f"{name}={value}: must be between 0 and 1")
+    probe_only = r.head == "probe" and r.budget.epochs == 0
+    if r.budget.minutes == 0 and not r.budget.epochs > 0 and not probe_only:
+        raise ConfigError(f"budget.epochs={r.budget.epochs}: must be above 0, or set budget.minutes")
     if r.budget.early_stop and r.budget.choose == "last":
-        raise ConfigError("budget.early_stop chooses by validation, budget.choose=last forbids it: give one of them")
-    at_least_zero = {"batch": r.batch, "optimizer.weight_decay": r.optimizer.weight_decay}
-    at_least_zero |= {"optimizer.clip": r.optimizer.clip, "machine.micro_batch": r.machine.micro_batch}
-    at_least_zero |= {"machine.workers": r.machine.workers, "machine.threads": r.machine.threads}
-    at_least_zero |= {"budget.minutes": r.budget.minutes, "budget.epochs": r.budget.epochs}
-    at_least_zero |= {"budget.early_stop": r.budget.early_stop, "keep.every_minutes": r.keep.every_minutes}
-    for name, value in at_least_zero.items():
-        if not 0 <= value < float("inf"):
+        raise ConfigError("budget.early_stop needs budget.choose=best: remove one of the two settings")
+    for name in _NOT_NEGATIVE:
+        if not 0 <= (value := attrgetter(name)(r)) < float("inf"):
             raise ConfigError(f"{name}={value}: must {'not be negative' if value < 0 else 'be finite'}")

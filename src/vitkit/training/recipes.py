@@ -1,4 +1,4 @@
-"""The named recipes. Each states its promise: the data, the time, the accuracy that was measured."""
+"""The named recipes. Each states the measured result: data, time, accuracy."""
 
 from vitkit.data.transforms import Augment
 from vitkit.errors import UnknownNameError
@@ -6,19 +6,19 @@ from vitkit.training.recipe import Budget, Loss, Machine, Optimizer, Recipe, Sch
 
 RECIPES: dict[str, Recipe] = {
     "scratch": Recipe(
-        promise="any images, new weights: a sound start, not a record",
+        expected_result="any images, random initial weights: a solid baseline, not a record",
         augment=Augment(crop="resized", policy="trivial", mixup=0.2),
         optimizer=Optimizer(lr=1e-3, ema=0.999),
     ),
     "probe": Recipe(
-        promise="given weights, frozen: a linear classifier on their features, in the time of one look at the images",
+        expected_result="frozen pretrained weights, a linear classifier on their features: one pass over the images",
         head="probe",
         augment=Augment(crop="none", flip=False),
         budget=Budget(epochs=0),
         machine=Machine(precision="fp32", compile="off"),
     ),
     "finetune": Recipe(
-        promise="given weights, all of them trained on: a fitted classifier first, upper layers faster than lower ones",
+        expected_result="pretrained weights, all layers trained: a linear probe first, then layer-wise learning rates",
         head="probe",
         batch=32,
         augment=Augment(crop="resized", scale=(0.3, 1.0), policy="trivial", mixup=0.2),
@@ -28,7 +28,7 @@ RECIPES: dict[str, Recipe] = {
         machine=Machine(precision="fp32"),
     ),
     "imagenet_s16": Recipe(
-        promise="ImageNet-1k, ViT-S/16, 90 epochs, as Beyer et al. 2022 (76.5 % in their paper); not trained here",
+        expected_result="ImageNet-1k, ViT-S/16, 90 epochs as in Beyer et al. 2022 (76.5 % there); not trained here",
         model="vit_small_patch16_224",
         config={"position": "sincos", "class_token": False, "pooling": "mean"},
         batch=1024,
@@ -39,7 +39,7 @@ RECIPES: dict[str, Recipe] = {
         budget=Budget(epochs=90),
     ),
     "digits": Recipe(
-        promise="scikit-learn's digits, 8×8 pixels: 98.6 % of the test images in a minute on one core (`vitkit demo`)",
+        expected_result="digits of scikit-learn, 8×8 pixels: 98.6 % test accuracy in a minute on a core; `vitkit demo`",
         data="digits",
         model="vit_digits_patch2_8",
         batch=32,
@@ -47,10 +47,10 @@ RECIPES: dict[str, Recipe] = {
         optimizer=Optimizer(lr=2e-3, weight_decay=0.05, ema=0.99),
         loss=Loss(label_smoothing=0.05),
         budget=Budget(epochs=40),
-        machine=Machine(precision="fp32", compile="off", threads=1),  # too small to share
+        machine=Machine(precision="fp32", compile="off", threads=1),  # too small for more
     ),
     "cifar10_classic": Recipe(
-        promise="CIFAR-10, the tutorials' 0.12 M model: 82.2 % of the test images after 15 epochs, 86.9 % after 40",
+        expected_result="CIFAR-10, 0.12 M parameters: 82.2 % test accuracy after 15 epochs, 86.9 % after 40",
         data="cifar10",
         val_fraction=0.02,
         model="vit_nano_patch4_32",
@@ -62,7 +62,7 @@ RECIPES: dict[str, Recipe] = {
         budget=Budget(epochs=25),
     ),
     "cifar10_fast": Recipe(
-        promise="CIFAR-10, 0.27 M parameters: 85.9 % of the test images in 12 min on 2 bf16 cores, 78.3 % in 4 min",
+        expected_result="CIFAR-10, 0.27 M parameters: 85.9 % test accuracy in 12 min on 2 bf16 cores, 78.3 % in 4 min",
         data="cifar10",
         val_fraction=0.02,
         model="vit_pico_stem4_32",
@@ -74,7 +74,7 @@ RECIPES: dict[str, Recipe] = {
         budget=Budget(minutes=12),
     ),
     "cifar10_best": Recipe(
-        promise="CIFAR-10, 0.62 M parameters: 90.5 % of the test images in 45 min on 2 bf16 cores, else 89.96 % in 90",
+        expected_result="CIFAR-10, 0.62 M parameters: 90.5 % test accuracy in 45 min on 2 bf16 cores; fp32: 90 % in 90",
         data="cifar10",
         val_fraction=0.02,
         model="vit_micro_stem4_32",
@@ -89,6 +89,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def get_recipe(name: str) -> Recipe:
+    """Return the named recipe; change it with `replace` or `override`."""
     if name not in RECIPES:
         raise UnknownNameError("recipe", name, RECIPES)
     return RECIPES[name]

@@ -1,75 +1,80 @@
-"""The folder of a run, made once and only gone on with when asked.
+"""The folder of a run: checked, locked, and resumed only on request.
 
-recipe.json        the resolved recipe            metrics.jsonl   a line per report and validation
-data.json          what it is trained on          checkpoints/    the last states, and the best weights
-environment.json   versions and hardware          model/          the final model folder
-result.json        the outcome
+recipe.json        the resolved recipe                  metrics.jsonl   metrics, one line per record
+data.json          name and fingerprint of the data     checkpoints/    the last checkpoints and the best weights
+environment.json   versions and hardware                model/          the final model folder
+result.json        the result
 """
 
-import dataclasses
 import errno
 import json
 import os
+import platform
+import shlex
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from vitkit.atomic import write_json
 from vitkit.data.dataset import Dataset
 from vitkit.errors import UsageError
-from vitkit.training.distributed import job_name
-from vitkit.training.environment import describe_environment
+from vitkit.training.distributed import job_id
 from vitkit.training.recipe import Recipe
+from vitkit.version import __version__
 
 
-def check_folder(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> None:
-    """A run is never overwritten, and only gone on with under the same recipe and on the same images."""
+def check_run_dir(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> None:
+    """Refuse to overwrite a run; resume only with an identical recipe and on the same images."""
     if (folder / "ladder.json").exists():
-        raise UsageError(f"{folder} holds a ladder, whose model would be lost: choose another --out")
+        raise UsageError(f"{folder} holds a ladder, whose model would be overwritten: choose another --out")
     if (folder / "recipe.json").exists():
         if not resume:
-            raise UsageError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
-        _check_same(recipe, read_recipe(folder), folder)
-        if (saved := folder / "data.json").exists() and json.loads(saved.read_text())["sha256"] != data.fingerprint:
-            raise UsageError(f"--resume: {data.name} has changed since {folder} was started: begin a new run")
+            raise UsageError(f"{folder} already holds a run: continue it with --resume, or choose another --out")
+        _check_same_recipe(recipe, read_recipe(folder), folder)
+        if (saved := folder / "data.json").exists() and _read_json(saved)["sha256"] != data.fingerprint:
+            raise UsageError(f"--resume: {data.name} has changed since {folder} was started: start a new run")
 
 
-def open_folder(folder: Path, recipe: Recipe, data: Dataset) -> None:
-    """What the run is goes into it; of a resumed one how it runs may have changed, and lasts."""
+def write_run_info(folder: Path, recipe: Recipe, data: Dataset) -> None:
+    """Write recipe, data and environment. A resumed run updates the recipe: its machine settings may have changed."""
     if not (folder / "recipe.json").exists():
         write_json(folder / "environment.json", describe_environment())
         write_json(folder / "data.json", {"name": data.name, "sha256": data.fingerprint})
     write_json(folder / "recipe.json", recipe.to_dict())
 
 
-def is_ours(folder: Path) -> bool:
-    """Was the run begun by the very job that this process belongs to? Then it was started again, and goes on."""
+def is_restart(folder: Path) -> bool:
+    """Did the torchrun job of this process start the run in the folder? Then it was restarted, and has to resume."""
     try:
-        return bool(job_name()) and json.loads((folder / "environment.json").read_text()).get("launch") == job_name()
+        return bool(job_id()) and _read_json(folder / "environment.json").get("launch") == job_id()
     except (OSError, ValueError, AttributeError):
         return False
 
 
-def hold(folder: Path, patience: float = 60.0) -> AbstractContextManager[Any]:
-    """Make the folder and keep others out of it, until the context is left or this process ends in any way.
+def lock_run_dir(folder: Path, timeout: float = 60.0) -> AbstractContextManager[Any]:
+    """Create and lock the folder until the context is left or the process ends.
 
-    A run whose launcher was killed saves its state and leaves by itself: `patience` is the seconds to wait for it.
-    Where the file system has no locks, nobody is kept out.
+    A run whose launcher was killed saves and exits by itself: wait `timeout` seconds for it. There is no lock on file
+    systems and platforms without support for it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the run folder {folder}: {error.strerror}; choose another --out") from error
+        raise UsageError(f"cannot create the run folder {folder}: {error.strerror}; choose another --out") from error
     if os.name != "posix":
         return nullcontext()
     import fcntl
 
     try:
-        file = open(folder / ".lock", "a")  # noqa: SIM115  # open as long as the run
+        file = open(folder / ".lock", "a", encoding="utf-8")  # noqa: SIM115  # open as long as the run
     except OSError as error:
-        raise UsageError(f"cannot write into {folder}: {error.strerror}; choose another --out") from error
-    until = time.monotonic() + patience
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+    deadline = time.monotonic() + timeout
     while True:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +82,7 @@ def hold(folder: Path, patience: float = 60.0) -> AbstractContextManager[Any]:
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
                 return file
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 file.close()
                 raise UsageError(f"another process trains in {folder}: stop it, or choose another --out") from error
         time.sleep(0.2)
@@ -86,15 +91,51 @@ def hold(folder: Path, patience: float = 60.0) -> AbstractContextManager[Any]:
 def read_recipe(folder: Path) -> Recipe:
     path = folder / "recipe.json"
     try:
-        return Recipe.from_dict(json.loads(path.read_text()))
+        return Recipe.from_dict(_read_json(path))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise UsageError(f"cannot read {path}: {error}") from error
 
 
-def _check_same(new: Recipe, old: Recipe, folder: Path) -> None:
-    """A resumed run may change how fast it runs and how often it saves, nothing that changes the result."""
-    same: dict[str, Any] = {"keep": new.keep, "machine": new.machine, "parallel": new.parallel, "promise": ""}
-    a, b = (json.loads(json.dumps(dataclasses.replace(r, **same).to_dict())) for r in (new, old))
+def _check_same_recipe(new: Recipe, old: Recipe, folder: Path) -> None:
+    """Raise if a setting differs that affects the result. Speed, memory and checkpoint settings may change."""
+    same: dict[str, Any] = {"keep": new.keep, "machine": new.machine, "parallel": new.parallel, "expected_result": ""}
+    a, b = (json.loads(json.dumps(recipe.replace(**same).to_dict())) for recipe in (new, old))
     for key in a:
-        if a[key] != b[key]:  # 0 and 0.0 are the same
+        if a[key] != b[key]:  # 0 equals 0.0
             raise UsageError(f"--resume: {key} is {a[key]}, but {folder} was started with {b[key]}: use the same")
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return the versions and the hardware that a result depends on, besides the recipe."""
+    packages = ("torch", "numpy", "pillow", "einops")
+    return {
+        "vitkit": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: found for name in packages if (found := package_version(name))},
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "command": shlex.join(sys.argv),
+        "launch": job_id(),
+    }
+
+
+def package_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

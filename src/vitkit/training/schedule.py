@@ -1,4 +1,4 @@
-"""Pure functions of the progress of a run, from 0 at its first step to 1 at its end."""
+"""Learning rate and image size as pure functions of a run's progress, from 0 at its first step to 1 at its end."""
 
 import math
 
@@ -7,15 +7,15 @@ from vitkit.model.config import Pair
 from vitkit.training.recipe import Schedule
 
 
-def rate(progress: float, s: Schedule) -> float:
-    """The learning rate as a share of the highest one: up linearly, then along the shape."""
+def lr_factor(progress: float, s: Schedule) -> float:
+    """Return the learning rate as a fraction of its maximum: linear warm-up, then the shape of the schedule."""
     if progress < s.warmup:
         return (progress + 1e-9) / s.warmup
-    left = (progress - s.warmup) / max(1 - s.warmup, 1e-9)
-    return s.floor + (1 - s.floor) * _fall(min(left, 1.0), s)
+    elapsed = (progress - s.warmup) / max(1 - s.warmup, 1e-9)
+    return s.floor + (1 - s.floor) * _decay(min(elapsed, 1.0), s)
 
 
-def _fall(t: float, s: Schedule) -> float:
+def _decay(t: float, s: Schedule) -> float:
     match s.shape:
         case "cosine":
             return (1 + math.cos(math.pi * t)) / 2
@@ -27,24 +27,20 @@ def _fall(t: float, s: Schedule) -> float:
             return 1.0
 
 
-def ema_decay(step: int, decay: float) -> float:
-    """Small at first, so that the average does not remember the random start."""
-    return min(decay, (1 + step) / (10 + step))
-
-
 def check_sizes(s: Schedule, full: Pair, patch: Pair) -> None:
-    """Before the run, for the step at which such a size begins may be hours away."""
+    """Raise before the run if an image size does not fit: the step that uses it may be hours away."""
     for start, size in s.sizes:
         found = image_size(start, s, full, patch)
         if size <= 0 or any(side % p for side, p in zip(found, patch, strict=True)):
-            raise ConfigError(f"schedule.sizes: {size:g} from {start:g} on must be a multiple of the patch {patch}")
+            raise ConfigError(f"schedule.sizes: {size:g} (from {start:g}) must be a multiple of the patch size {patch}")
 
 
 def image_size(progress: float, s: Schedule, full: Pair, patch: Pair) -> Pair:
+    """Return (height, width) at this progress; sizes up to 1 are fractions of `full`, rounded to patches."""
     sizes = [size for start, size in s.sizes if progress >= start]
     if not sizes:
         return full
     if sizes[-1] > 1:
         return int(sizes[-1]), int(sizes[-1])
-    down, across = (max(1, round(sizes[-1] * f / p)) * p for f, p in zip(full, patch, strict=True))
-    return down, across
+    height, width = (max(1, round(sizes[-1] * f / p)) * p for f, p in zip(full, patch, strict=True))
+    return height, width

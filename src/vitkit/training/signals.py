@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM ask a run to save and leave at its next step; a second one leaves at once."""
+"""Handle SIGINT and SIGTERM during a run: the first asks it to save and stop, a second one ends it at once."""
 
 import signal
 import threading
@@ -8,17 +8,19 @@ from typing import Any, Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupts:
+class InterruptHandler:
+    """Records the first signal in `received`. The previous handlers are restored on exit."""
+
     def __init__(self) -> None:
         self.received = 0
-        self._before: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # only there may handlers be set
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        if threading.current_thread() is threading.main_thread():  # Python sets handlers only there
+            self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received = number
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
@@ -26,5 +28,5 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)

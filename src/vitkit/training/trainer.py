@@ -1,17 +1,10 @@
-"""`train(recipe)`: the training of a model, in the order in which it happens.
+"""`Trainer`: the training loop. Read `fit` first, then `update`, which is one step."""
 
-prepare     data, model, optimizers; or the newest saved state
-tune        precision, compilation and pace, by a short trial
-fit         step by step: batch → loss → gradients → update, with validations and saves on the way
-finish      the best weights by validation, measured once on test, in a model folder
-"""
-
-import contextlib
 import dataclasses
 import signal
 import time
+from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,364 +17,320 @@ from vitkit.data.sampler import largest_share
 from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluation import Predictions, evaluate_predictions
 from vitkit.runtime.data_parallel import torch_threads
-from vitkit.training import checkpoint, schedule
-from vitkit.training import fsdp as sharding
-from vitkit.training import optim as optimizer
-from vitkit.training.autotune import Choice, tune
+from vitkit.training.autotune import TunedSettings, tune
+from vitkit.training.checkpoint import TrainingState
 from vitkit.training.data_parallel import DataParallelBackward
-from vitkit.training.distillation import load_teacher
-from vitkit.training.distributed import join
-from vitkit.training.init_from import start_from
-from vitkit.training.log import Journal, OnRecord, Silent, Window
-from vitkit.training.loss import Heads, distilled, soft_targets, supervised
-from vitkit.training.recipe import Recipe
-from vitkit.training.results import Result, finish, predict, predict_test
-from vitkit.training.run_dir import check_folder, hold, is_ours, open_folder
-from vitkit.training.signals import Interrupts
-from vitkit.training.state import State
-from vitkit.training.task import Parts, build_model, choose_model, open_dataset, open_task, prepare
+from vitkit.training.ema import ema_decay
+from vitkit.training.fsdp import compile_module, is_sharded, no_sync_unless_last, wrap_ddp
+from vitkit.training.log import StepMetrics
+from vitkit.training.loss import DistillationOutputs, distillation_loss, soft_targets, supervised_loss
+from vitkit.training.optim import clip_gradients, set_learning_rate
+from vitkit.training.results import predict_test, predict_val
+from vitkit.training.schedule import image_size, lr_factor
+from vitkit.training.signals import InterruptHandler
+from vitkit.training.task import RunContext
 
-TRIED = 256  # images that tell how long others will take
-MAX_BAD_STEPS = 5  # in a row, before a run that only yields NaN is stopped
+TIMED_IMAGES = 256  # images that are evaluated to predict the duration of the final evaluation
+MAX_BAD_STEPS = 5  # consecutive steps without a finite gradient, after which a run stops
 
 
-def train(
-    recipe: Recipe,
-    out: str | Path | None = None,
-    resume: bool = False,
-    quiet: bool = False,
-    on_record: OnRecord | None = None,
-) -> Result:
-    """Train as the recipe says, into the run folder `out` (runs/DATA by default).
-
-    With `resume`, or where torchrun has started the processes of the same job again, go on from the newest whole
-    checkpoint of that folder. `on_record(folder)` is called whenever numbers were recorded there; what goes wrong in
-    it is said and does not stop the run.
-    """
-    began, folder = time.monotonic(), Path(out) if out else Path("runs") / Path(recipe.data).stem
-    world, log = join(recipe.machine.device), None
-    resume, held = resume or world.tell(is_ours(folder)), contextlib.ExitStack()
-    try:
-        held.enter_context(torch_threads(recipe.machine.threads or torch.get_num_threads()))
-        data = open_dataset(recipe)
-        recipe, teacher = load_teacher(choose_model(recipe, data))
-        world.first(lambda: check_folder(folder, recipe, data, resume))
-        start = start_from(recipe)
-        task = world.in_turn(lambda: open_task(recipe, data, start, quiet=quiet or not world.is_main))
-        model = build_model(recipe, task, start).to(world.device)
-        world.first(lambda: held.enter_context(hold(folder)))  # only now: a mistake before this leaves nothing behind
-        world.first(lambda: check_folder(folder, recipe, data, resume))  # another run may have begun there meanwhile
-        world.first(lambda: open_folder(folder, recipe, data))
-        log = Journal(folder, quiet, on_record) if world.is_main else Silent()
-        parts, state = prepare(recipe, folder, world, log, task, model, teacher, resume)
-        with Interrupts() as interrupts:  # until here, leaving at once loses nothing
-            run = Run(parts, state, began, interrupts)
-            run.tune()
-            with torch_threads(run.threads_beside_steps):
-                run.fit()
-            return finish(parts, state, run.began)
-    finally:
-        if log:
-            log.close()
-        held.close()
-        world.leave()
+def preserved_rng(device: torch.device) -> AbstractContextManager[None]:
+    """Restore torch's global random state, of the CPU and of this device, when the context is left."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-class Run:
-    """One run on its way."""
-
-    def __init__(self, parts: Parts, state: State, began: float, interrupts: Interrupts) -> None:
-        self.parts, self.state, self.interrupts = parts, state, interrupts
-        self.began = began - state.clock.seconds
+class Trainer:
+    def __init__(self, context: RunContext, state: TrainingState, started: float, interrupts: InterruptHandler) -> None:
+        self.context, self.state, self.interrupts = context, state, interrupts
+        self.started = started - state.clock.seconds
         self.saved_at = time.monotonic()
-        module = Heads(state.model) if parts.teacher else state.model
-        self.module = sharding.replicate(module, state.model, parts.world)
-        self.spread = DataParallelBackward(self.module, parts.cores)
-
-    @property
-    def threads_beside_steps(self) -> int:
-        """Where steps are spread one thread does what lies between them, and makes the next batch: others that were
-        woken for it would wait in a loop for more, on cores that have images to see to."""
-        return 1 if self.parts.cores > 1 and not self.state.choice.compile else torch.get_num_threads()
+        module = DistillationOutputs(state.model) if context.teacher else state.model
+        self.module = wrap_ddp(module, state.model, context.world)
+        self.plain = DataParallelBackward(self.module, context.cores)
 
     @cached_property
     def compiled(self) -> DataParallelBackward:
         """One core: threads cannot share a compiled module."""
-        return DataParallelBackward(sharding.compiled(self.module, self.state.model), cores=1)
+        return DataParallelBackward(compile_module(self.module, self.state.model), cores=1)
 
-    def tune(self) -> None:
-        """Choose once, on the first start; a resumed run keeps what was chosen."""
-        r, clock = self.parts.recipe, self.state.clock
-        if not clock.total and not clock.minutes:  # the classifier is fitted, and no step is to follow
-            self.state.choice = Choice(made=True)
-        if not self.state.choice.made:
-            batch = self.parts.feed.batch(0, self._size_at(1.0))  # where most of the time goes
-            chosen = tune(r, clock.total, lambda choice: self._trial(batch, choice), self.parts.world)
-            micro = self.state.choice.micro_batch or r.machine.micro_batch  # as the trials left it
-            self.state.choice = dataclasses.replace(chosen, micro_batch=micro)
-        self.parts.log.say(f"{self.parts.task.data.name}: {self._describe()}")
-        if clock.step == 0:
-            if clock.minutes:
-                self._measure_pace()
-            self._save()  # what was chosen by timing must not be chosen again after a kill
-
-    def _trial(self, batch: Batch, choice: Choice) -> None:
-        """Gradients that are thrown away: nothing of the state changes but the memory that was found to be there."""
-        known = self.state.choice.micro_batch  # what an earlier trial found to fit
-        self.state.choice = dataclasses.replace(choice, micro_batch=known or choice.micro_batch)
-        try:
-            self._gradients_within_memory(batch)
-        finally:
-            self._clear_gradients()
-        if self.parts.world.device.type == "cuda":  # it is timed, and would only have been begun
-            torch.cuda.synchronize()
-
-    def _measure_pace(self) -> None:
-        """After two trials the compilation is over; the third one is timed, and a validation."""
-        batch = self.parts.feed.batch(0, self._size(0))
-        for _ in range(3):
-            started = time.monotonic()
-            self._trial(batch, self.state.choice)
-        step_seconds, started = time.monotonic() - started, time.monotonic()
-        self._predict_val()
-        self.state.clock.validation_seconds = time.monotonic() - started
-        self.state.clock.final_seconds = self._seconds_to_judge()
-        self._replan(step_seconds)
-
-    def _seconds_to_judge(self) -> float:
-        """The chosen weights on validation and test, in float32 and from the files: by how long some images take."""
-        task, clock = self.parts.task, self.state.clock
-        images = len(task.val) + len(task.test or ())
-        if sharding.is_sharded(self.state.model):  # it is put together for that, and here it is not
-            return clock.validation_seconds * images / len(task.val)
-        some = task.val.subset(np.arange(min(len(task.val), TRIED)))  # test images are looked at once, at the end
-        started = time.monotonic()
-        predict_test(self.parts, self.state.model, some)
-        return (time.monotonic() - started) * images / len(some)
+    # ------------------------------------------------------------------------------------------------- the loop
 
     def fit(self) -> None:
-        clock, every = self.state.clock, self._validation_interval()
-        window = Window()
-        for batch in self.parts.feed.stream(clock.step, self._size, self.parts.recipe.machine.workers):
-            if clock.done or self._has_stopped_early():
-                break
-            window.add(*self.update(batch), images=self.parts.batch)
-            report, save, stop = self.parts.world.any(window.due, self._save_is_due(), self._is_to_stop())
-            if report or clock.done:
-                self._report(window)
-                self._replan(window.step_seconds)
-                window = Window()
-            started = time.monotonic()
-            if clock.step % every == 0 or clock.done:
+        """Train until the budget is spent, with validations and checkpoints. Raise `Interrupted` after a signal."""
+        context, state, clock = self.context, self.state, self.state.clock
+        metrics, validate_every = StepMetrics(), self._validation_interval()
+        with torch_threads(self._threads_between_steps()):
+            for batch in context.loader.stream(clock.step, self._image_size, context.recipe.machine.workers):
+                if clock.done or self._has_stopped_early():
+                    break
+                metrics.add(*self.update(batch), images=context.batch_size)
+                report, save, stop = context.world.any(metrics.due, self._save_is_due(), self._stop_is_requested())
+                if report or clock.done:
+                    self._report(metrics)
+                    self._replan(metrics.step_seconds)
+                    metrics = StepMetrics()
+                paused = time.monotonic()
+                if clock.step % validate_every == 0 or clock.done:
+                    self.validate()
+                if save or stop or clock.done or self._has_stopped_early():
+                    self._save()
+                if stop:
+                    context.checkpoints.flush(state)
+                    raise Interrupted(self.interrupts.received or signal.SIGTERM, str(context.folder))
+                metrics.exclude(time.monotonic() - paused)
+            if state.validated_at != clock.step:  # the time ended during a save, or there was no step to take
                 self.validate()
-            if save or stop or clock.done or self._has_stopped_early():
                 self._save()
-            if stop:
-                self._settle()
-                raise Interrupted(self.interrupts.received or signal.SIGTERM, str(self.parts.folder))
-            window.pause(time.monotonic() - started)
-        if self.state.validated_at != clock.step:  # the time ran out while a state was being saved, or no step was due
-            self.validate()
-            self._save()
-        if self._has_stopped_early():
-            self.parts.log.say(f"no better validation in {self.state.since_best}: stopped early")
-        self._settle()
+            if self._has_stopped_early():
+                context.log.info(f"stopped early: no improvement in {state.since_best} validations")
+            context.checkpoints.flush(state)
 
     def update(self, batch: Batch) -> tuple[float, float, float]:
-        """One step. Returns the batch's loss, accuracy and gradient norm; an update that is not finite is left out."""
-        state, r = self.state, self.parts.recipe
+        """Take one step. Return loss, accuracy and gradient norm of the batch; a non-finite update is skipped."""
+        state, r = self.state, self.context.recipe
         progress = (state.clock.progress_at(state.clock.step) + state.clock.progress_at(state.clock.step + 1)) / 2
-        # Dropout and stochastic depth draw from torch's generator: started anew at every step, it has no history.
-        torch.manual_seed(int(uniform("step", r.seed, state.clock.step, self.parts.world.rank) * 2**53))
-        loss, hits = self._gradients_within_memory(batch)
-        norm = optimizer.clip(state.optimizers, r.optimizer.clip)
+        loss, correct = self._gradients_within_memory(batch)
+        norm = clip_gradients(state.optimizers, r.optimizer.clip)
         if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
-            optimizer.set_rate(state.optimizers, schedule.rate(progress, r.schedule))
-            for each in state.optimizers:
-                each.step()
-            if state.average:
-                state.average.update(state.model, schedule.ema_decay(state.clock.step, r.optimizer.ema))
+            set_learning_rate(state.optimizers, lr_factor(progress, r.schedule))
+            for optimizer in state.optimizers:
+                optimizer.step()
+            if state.ema:
+                state.ema.update(state.model, ema_decay(state.clock.step, r.optimizer.ema))
             state.bad_in_a_row = 0
         else:
             self._skip_update(float(loss), float(norm))
         self._clear_gradients()
-        self._look_at_the_clock()
+        self._sync_elapsed()
         state.clock.tick()
-        return float(loss), float(hits) / self.parts.batch, float(norm)
+        return float(loss), float(correct) / self.context.batch_size, float(norm)
 
     def _gradients_within_memory(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Out of memory: half as many images at a time, the same step."""
+        """Compute the gradients of a step. If memory runs out, repeat it with half the micro-batch."""
+        seed = int(uniform("step", self.context.recipe.seed, self.state.clock.step, self.context.world.rank) * 2**53)
         while True:
             try:
-                return self._gradients(batch, self.state.choice)
+                with preserved_rng(self.context.world.device):
+                    torch.manual_seed(seed)  # dropout depends on the step only, so a resumed run draws the same
+                    return self._gradients(batch, self.state.tuned)
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                micro = self.state.choice.micro_batch or len(batch.labels)
-                if not is_out_of_memory(error) or micro < 2:
+                micro_batch = self.state.tuned.micro_batch or len(batch.labels)
+                if not is_out_of_memory(error) or micro_batch < 2:
                     raise
-                if self.parts.world.size > 1:  # the others would wait for a part that never comes
-                    todo = f"--resume --set machine.micro_batch={micro // 2}"
-                    raise WorkError(f"out of memory: go on with {todo}") from error
+                if self.context.world.size > 1:  # the other ranks wait in a collective of this step
+                    options = f"--resume --set machine.micro_batch={micro_batch // 2}"
+                    raise WorkError(f"out of memory: continue with {options}") from error
                 self._clear_gradients()
-                self.state.choice = dataclasses.replace(self.state.choice, micro_batch=micro // 2)
-                self.parts.log.say(f"out of memory: going on with {micro // 2} images at a time")
+                self.state.tuned = dataclasses.replace(self.state.tuned, micro_batch=micro_batch // 2)
+                self.context.log.info(f"out of memory: continuing with micro-batches of {micro_batch // 2} images")
 
-    def _gradients(self, batch: Batch, choice: Choice) -> tuple[Tensor, Tensor]:
-        """Add the gradients of the batch's mean loss to the parameters; micro-batch by micro-batch if need be.
+    def _gradients(self, batch: Batch, tuned: TunedSettings) -> tuple[Tensor, Tensor]:
+        """Add the gradients of the batch's mean loss to the parameters, micro-batch by micro-batch.
 
-        Processes average their gradients, so each weighs an image by the number of processes over the global batch.
-        All go through as many micro-batches as the one with most images; who has none left sends an image of weight 0.
+        Processes average their gradients, so each weights an image by the number of processes over the global batch.
+        All of them run as many micro-batches as the one with most images; one that has none left runs an image with
+        weight 0. Return loss and number of correct predictions of the global batch.
         """
-        device, r, task, ranks = self.parts.world.device, self.parts.recipe, self.parts.task, self.parts.world.size
-        total, hits = torch.zeros((), device=device), torch.zeros((), device=device)
+        context = self.context
+        device, recipe, task, ranks = context.world.device, context.recipe, context.task, context.world.size
         images = task.preprocess.normalize(batch.images.to(device, non_blocking=True))
-        targets = soft_targets(batch.labels.to(device), task.classes, r.loss.label_smoothing)
-        images, targets, answers = self._mixed(images, targets, batch)
-        most = largest_share(self.parts.batch, ranks)
-        micro, spread = choice.micro_batch or most, self.compiled if choice.compile else self.spread
+        targets = soft_targets(batch.labels.to(device), task.classes, recipe.loss.label_smoothing)
+        images, targets, teacher_targets = self._mix(images, targets, batch)
 
-        def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
-            part, goal, weights = images[rows], targets[rows], self.parts.class_weights
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=choice.bf16):
-                if self.parts.teacher is None:
-                    return supervised(module, part, goal, weights)
-                told = self.parts.teacher.answers(part) if answers is None else answers[rows]
-                return distilled(module, part, goal, told, r.distill, weights)
+        def loss_fn(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+            inputs = images[rows], targets[rows]
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=tuned.bf16):
+                if context.teacher is None:
+                    return supervised_loss(module, *inputs, context.class_weights)
+                taught = context.teacher.targets(images[rows]) if teacher_targets is None else teacher_targets[rows]
+                return distillation_loss(module, *inputs, taught, recipe.distill, context.class_weights)
 
-        for start in range(0, most, micro):
-            rows = slice(start, min(start + micro, len(images))) if start < len(images) else slice(0, 1)
-            weight = (rows.stop - rows.start) * ranks / self.parts.batch if start < len(images) else 0.0
-            with sharding.holding(self.module, more=start + micro < most):
-                loss, hit = spread.backward(work, rows, weight)
-            total, hits = total + loss * weight, hits + (hit if weight else 0)
-        both = self.parts.world.sum(torch.stack([total, hits]))
-        return both[0] / ranks, both[1]
+        total, correct = torch.zeros((), device=device), torch.zeros((), device=device)
+        most = largest_share(context.batch_size, ranks)
+        micro_batch, parallel = tuned.micro_batch or most, self.compiled if tuned.compile else self.plain
+        for start in range(0, most, micro_batch):
+            rows = slice(start, min(start + micro_batch, len(images))) if start < len(images) else slice(0, 1)
+            weight = (rows.stop - rows.start) * ranks / context.batch_size if start < len(images) else 0.0
+            with no_sync_unless_last(self.module, last=start + micro_batch >= most):
+                loss, hits = parallel.backward(loss_fn, rows, weight)
+            total, correct = total + loss * weight, correct + (hits if weight else 0)
+        sums = context.world.sum(torch.stack([total, correct]))
+        return sums[0] / ranks, sums[1]
 
-    def _mixed(self, images: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Images, labels and what the teacher said before of the images, mixed alike; None: it is asked as it goes."""
-        teacher, augment = self.parts.teacher, self.parts.recipe.augment
-        answers = teacher.remembered(batch, images.device) if teacher else None
-        if answers is None:
+    def _mix(self, images: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Apply mixup and CutMix to images, targets and the teacher's cached targets, if there are any."""
+        teacher, augment = self.context.teacher, self.context.recipe.augment
+        cached = teacher.cached_targets(batch, images.device) if teacher else None
+        if cached is None:
             return (*mixup_cutmix(images, targets, batch.keys, augment), None)
-        images, both = mixup_cutmix(images, torch.cat([targets, answers], dim=1), batch.keys, augment)
+        images, both = mixup_cutmix(images, torch.cat([targets, cached], dim=1), batch.keys, augment)
         classes = targets.shape[1]
         return images, both[:, :classes], both[:, classes:]
 
     def _clear_gradients(self) -> None:
-        for each in self.state.optimizers:
-            each.zero_grad(set_to_none=True)
+        for optimizer in self.state.optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def _skip_update(self, loss: float, norm: float) -> None:
-        self.state.bad_steps += 1
-        self.state.bad_in_a_row += 1
-        self.parts.log.say(f"step {self.state.clock.step}: loss {loss}, gradient norm {norm}: update left out")
-        if self.state.bad_in_a_row >= MAX_BAD_STEPS:
-            self.state.bad_in_a_row = 0  # who goes on, with other settings, has as many again
+        state, context = self.state, self.context
+        state.bad_steps += 1
+        state.bad_in_a_row += 1
+        context.log.info(f"step {state.clock.step}: update skipped (loss {loss}, gradient norm {norm})")
+        if state.bad_in_a_row >= MAX_BAD_STEPS:
+            state.bad_in_a_row = 0  # a resumed run has as many chances again
             self._save()
-            self._settle()
+            context.checkpoints.flush(state)
             raise WorkError(
                 f"{MAX_BAD_STEPS} steps in a row without a finite gradient; the last good weights are saved in "
-                f"{self.parts.folder}: --resume with machine.precision=fp32, or begin anew with a lower optimizer.lr"
+                f"{context.folder}: --resume with machine.precision=fp32, or start a new run with a lower optimizer.lr"
             )
 
+    # ----------------------------------------------------------------------------- validation, log, checkpoints
+
     def validate(self) -> None:
-        """Measure on the validation split, keep the weights if they are the best so far."""
-        state, started = self.state, time.monotonic()
-        if state.average:
-            state.average.swap(state.model)
+        """Evaluate the validation split, and save the weights if they are the best so far."""
+        context, state, started = self.context, self.state, time.monotonic()
+        if state.ema:
+            state.ema.swap(state.model)
         try:
             evaluation = evaluate_predictions(self._predict_val())
         except NotFiniteError as error:
             raise WorkError(
-                f"the run has diverged: {error}; what was saved before is in {self.parts.folder}: --resume with "
-                "machine.precision=fp32, or begin anew with a lower optimizer.lr"
+                f"the run has diverged: {error}; earlier checkpoints are in {context.folder}: --resume with "
+                "machine.precision=fp32, or start a new run with a lower optimizer.lr"
             ) from error
         found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
         state.since_best, state.validated_at = state.since_best + 1, state.clock.step
         better = not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"])
-        if better or self.parts.recipe.budget.choose == "last":
+        if better or context.recipe.budget.choose == "last":
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
-            weights = sharding.gather(state.model.state_dict(), self.parts.world)
-            if self.parts.world.is_main:
-                folder = self.parts.folder / "checkpoints"
-                state.best["sha256"] = checkpoint.write_best(folder, state.clock.step, weights)
-        if state.average:
-            state.average.swap(state.model)
+            context.checkpoints.save_best(state)
+        if state.ema:
+            state.ema.swap(state.model)
         state.clock.validation_seconds = time.monotonic() - started
-        epoch = self.parts.epoch(self.state.clock.step)
-        self.parts.log.record(state.clock.step, epoch=epoch, **{f"val_{k}": v for k, v in found.items()})
-        chosen = self.parts.recipe.budget.choose == "best" and state.since_best == 0
-        marker = "  best so far" if chosen else ""
-        self.parts.log.say(
+        epoch = context.epoch(state.clock.step)
+        context.log.record(state.clock.step, epoch=epoch, **{f"val_{k}": v for k, v in found.items()})
+        is_best = context.recipe.budget.choose == "best" and state.since_best == 0
+        context.log.info(
             f"epoch {epoch:5.1f}   val {found['top1']:.2%}   loss {found['loss']:.4f}   "
-            f"{state.clock.seconds / 60:.1f} min{marker}"
+            f"{state.clock.seconds / 60:.1f} min{'  best so far' if is_best else ''}"
         )
 
     def _predict_val(self) -> Predictions:
-        task = self.parts.task
-        with torch_threads(max(torch.get_num_threads(), self.parts.cores)):
-            return predict(self.parts, self.state.model, task.val_images, task.val, self.state.choice.bf16)
+        with torch_threads(max(torch.get_num_threads(), self.context.cores)):
+            return predict_val(self.context, self.state.model, self.state.tuned.bf16)
 
-    def _report(self, window: Window) -> None:
-        r, clock = self.parts.recipe, self.state.clock
-        lr = r.optimizer.lr * schedule.rate(clock.progress, r.schedule)
-        numbers = window.means() | {"lr": lr}
-        self.parts.log.record(clock.step, epoch=self.parts.epoch(self.state.clock.step), **numbers)
+    def _report(self, metrics: StepMetrics) -> None:
+        context, clock = self.context, self.state.clock
+        lr = context.recipe.optimizer.lr * lr_factor(clock.progress, context.recipe.schedule)
+        numbers = metrics.means() | {"lr": lr}
+        context.log.record(clock.step, epoch=context.epoch(clock.step), **numbers)
         text = f"loss {numbers['loss']:.3f} acc {numbers['accuracy']:.1%} {numbers['images_per_s']:,.0f} img/s"
-        self.parts.log.advance(clock.step, clock.total, text)
+        context.log.show_progress(clock.step, clock.total, text)
+
+    def _save(self) -> None:
+        self._sync_elapsed()
+        self.context.checkpoints.save(self.state)
+        self.saved_at = time.monotonic()
+
+    def _save_is_due(self) -> bool:
+        return time.monotonic() - self.saved_at >= 60 * self.context.recipe.keep.every_minutes
+
+    def _stop_is_requested(self) -> bool:
+        return bool(self.interrupts.received) or self.context.world.launcher_died
+
+    def _has_stopped_early(self) -> bool:
+        return 0 < self.context.recipe.budget.early_stop <= self.state.since_best
+
+    def _validation_interval(self) -> int:
+        epochs, count = self.context.recipe.budget.validate_every, self.context.loader.sampler.count
+        return max(1, round(epochs * count / self.context.batch_size))
+
+    def _image_size(self, step: int) -> tuple[int, int]:
+        return self._image_size_at(self.state.clock.progress_at(step))
+
+    def _image_size_at(self, progress: float) -> tuple[int, int]:
+        patch = self.state.model.config.patch_size
+        return image_size(progress, self.context.recipe.schedule, self.context.task.preprocess.size, patch)
+
+    def _threads_between_steps(self) -> int:
+        """Return 1 if steps are data-parallel: further threads would spin idly on the cores that compute the step."""
+        return 1 if self.context.cores > 1 and not self.state.tuned.compile else torch.get_num_threads()
+
+    # ----------------------------------------------------------------------------------- tuning and time budget
+
+    def tune(self) -> None:
+        """Choose precision, compilation and number of steps. A resumed run keeps what was chosen at its first start."""
+        context, state, clock = self.context, self.state, self.state.clock
+        if not clock.total and not clock.minutes:  # a linear probe without training steps
+            state.tuned = TunedSettings(made=True)
+        if not state.tuned.made:
+            batch = context.loader.batch(0, self._image_size_at(1.0))  # the size that takes most of the time
+            chosen = tune(context.recipe, clock.total, lambda tuned: self._trial(batch, tuned), context.world)
+            micro_batch = state.tuned.micro_batch or context.recipe.machine.micro_batch  # trials may have reduced it
+            state.tuned = dataclasses.replace(chosen, micro_batch=micro_batch)
+        context.log.info(f"{context.task.data.name}: {self._describe()}")
+        if clock.step == 0:
+            if clock.minutes:
+                self._measure_speed()
+            self._save()  # timings differ from start to start, so a killed run must not choose again
+
+    def _trial(self, batch: Batch, tuned: TunedSettings) -> None:
+        """Compute gradients and drop them. Only the micro-batch that fits into memory is kept in the state."""
+        fitting = self.state.tuned.micro_batch  # found by an earlier trial
+        self.state.tuned = dataclasses.replace(tuned, micro_batch=fitting or tuned.micro_batch)
+        try:
+            self._gradients_within_memory(batch)
+        finally:
+            self._clear_gradients()
+        if self.context.world.device.type == "cuda":  # trials are timed
+            torch.cuda.synchronize()
+
+    def _measure_speed(self) -> None:
+        """Time a step, after two that compile, and a validation, to predict the number of steps."""
+        batch, clock = self.context.loader.batch(0, self._image_size(0)), self.state.clock
+        for _ in range(3):
+            started = time.monotonic()
+            self._trial(batch, self.state.tuned)
+        step_seconds, started = time.monotonic() - started, time.monotonic()
+        self._predict_val()
+        clock.validation_seconds = time.monotonic() - started
+        clock.final_seconds = self._final_evaluation_seconds()
+        self._replan(step_seconds)
+
+    def _final_evaluation_seconds(self) -> float:
+        """Predict how long the final evaluation of validation and test takes, from some validation images."""
+        task, clock = self.context.task, self.state.clock
+        images = len(task.val) + len(task.test or ())
+        if is_sharded(self.state.model):  # the final evaluation gathers the model, which cannot be done here
+            return clock.validation_seconds * images / len(task.val)
+        some = task.val.subset(np.arange(min(len(task.val), TIMED_IMAGES)))
+        started = time.monotonic()
+        predict_test(self.context, self.state.model, some)
+        return (time.monotonic() - started) * images / len(some)
 
     def _replan(self, step_seconds: float) -> None:
-        """With a budget of minutes: how many more steps fit, by the pace of late."""
-        clock = self.state.clock
+        """With a budget of minutes, predict from the current speed how many steps fit."""
+        clock, broadcast = self.state.clock, self.context.world.broadcast_scalar
         if not clock.minutes:
             return
         reserve = clock.validation_seconds + clock.final_seconds + 2.0
-        self._look_at_the_clock()
-        pace = step_seconds + clock.validation_seconds / self._validation_interval()
-        clock.replan(*(self.parts.world.share(value) for value in (pace, reserve)))
+        self._sync_elapsed()
+        step_seconds += clock.validation_seconds / self._validation_interval()
+        clock.replan(broadcast(step_seconds), broadcast(reserve))
 
-    def _look_at_the_clock(self) -> None:
-        seconds = time.monotonic() - self.began
-        # With a budget of minutes the time decides what happens next: then all processes go by the main one's.
-        self.state.clock.seconds = self.parts.world.share(seconds) if self.state.clock.minutes else seconds
-
-    def _is_to_stop(self) -> bool:
-        return bool(self.interrupts.received) or self.parts.world.deserted
-
-    def _save_is_due(self) -> bool:
-        return time.monotonic() - self.saved_at >= 60 * self.parts.recipe.keep.every_minutes
-
-    def _save(self) -> None:
-        self._look_at_the_clock()
-        self._settle()
-        self.parts.saver.write(self.state.clock.step, self.state.tensors(), self.state.numbers())
-        self.saved_at = time.monotonic()
-
-    def _settle(self) -> None:
-        """Wait until the last state is on the disk; what none of the states names is of no use then."""
-        self.parts.saver.wait()
-        if self.parts.world.is_main and self.state.best:
-            checkpoint.forget_other_bests(self.parts.folder / "checkpoints", self.state.best["step"])
-
-    def _has_stopped_early(self) -> bool:
-        patience = self.parts.recipe.budget.early_stop
-        return 0 < patience <= self.state.since_best
-
-    def _validation_interval(self) -> int:
-        return max(1, round(self.parts.recipe.budget.validate_every * self.parts.feed.sampler.count / self.parts.batch))
-
-    def _size(self, step: int) -> tuple[int, int]:
-        return self._size_at(self.state.clock.progress_at(step))
-
-    def _size_at(self, progress: float) -> tuple[int, int]:
-        patch = self.state.model.config.patch_size
-        return schedule.image_size(progress, self.parts.recipe.schedule, self.parts.task.preprocess.size, patch)
+    def _sync_elapsed(self) -> None:
+        """Update the elapsed time. With a budget of minutes it affects training, so all ranks use the main one's."""
+        seconds, clock = time.monotonic() - self.started, self.state.clock
+        clock.seconds = self.context.world.broadcast_scalar(seconds) if clock.minutes else seconds
 
     def _describe(self) -> str:
-        r, task, choice = self.parts.recipe, self.parts.task, self.state.choice
+        context, tuned = self.context, self.state.tuned
+        task, recipe = context.task, context.recipe
         millions = sum(p.numel() for p in self.state.model.parameters()) / 1e6
-        how = ("bf16" if choice.bf16 else "fp32") + (", compiled" if choice.compile else "")
+        precision = ("bf16" if tuned.bf16 else "fp32") + (", compiled" if tuned.compile else "")
         return (
             f"{len(task.train):,} train, {len(task.val):,} val, {len(task.test or ()):,} test images, "
-            f"{task.classes} classes; {r.model or r.init} with {millions:.2f} M parameters; "
-            f"batch {self.parts.batch}, {how}"
+            f"{task.classes} classes; {recipe.model or recipe.init} with {millions:.2f} M parameters; "
+            f"batch {context.batch_size}, {precision}"
         )
