@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vitkit.errors import UsageError
-from vitkit.training.run_dir import is_ours, lock_run_dir
+from vitkit.training.run_dir import is_restart, lock_run_dir
 
 OTHER = """
 import fcntl, sys, time
@@ -23,11 +23,11 @@ def test_a_folder_in_which_another_process_trains_is_refused_until_that_one_is_g
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(UsageError, match=r"another process trains in .*: stop it, or choose another --out"):
-            lock_run_dir(tmp_path, patience=0.3)
+            lock_run_dir(tmp_path, timeout=0.3)
     finally:
         other.kill()
         other.wait()
-    with lock_run_dir(tmp_path, patience=5):
+    with lock_run_dir(tmp_path, timeout=5):
         pass
 
 
@@ -40,11 +40,11 @@ def test_only_the_job_that_began_a_run_goes_on_with_it_unasked(
 ) -> None:
     (tmp_path / "environment.json").write_text(json.dumps({"launch": begun_by}))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", we_are)
-    assert is_ours(tmp_path) is ours
+    assert is_restart(tmp_path) is ours
 
 
 def test_a_job_without_a_name_is_known_by_its_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     (tmp_path / "environment.json").write_text(json.dumps({"launch": "none"}))
-    assert not is_ours(tmp_path)
-    assert not is_ours(tmp_path / "absent")
+    assert not is_restart(tmp_path)
+    assert not is_restart(tmp_path / "absent")

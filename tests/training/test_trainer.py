@@ -274,7 +274,7 @@ def test_a_folder_without_locks_is_trained_in(tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr("fcntl.lockf", refuse)
-    with lock_run_dir(tmp_path / "run", patience=0):
+    with lock_run_dir(tmp_path / "run", timeout=0):
         assert (tmp_path / "run").is_dir()
 
 
