@@ -1,4 +1,4 @@
-"""`vitkit inspect`: every planted fault is found, told apart and counted; a clean set is called clean."""
+"""`vitkit inspect`: every planted fault is found, classified and counted; a clean set has none."""
 
 import io
 import json
@@ -14,8 +14,6 @@ from vitkit.cli.inspect import Inspect
 from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.data.inspect import inspect_data, probe_image
 from vitkit.data.open import open_data
-from vitkit.data.preprocess import Preprocess
-from vitkit.data.recommend import FOR_DIGITS, FOR_PHOTOGRAPHS, FOR_SMALL_IMAGES, advise
 from vitkit.errors import DataError
 from vitkit.model.variants import VARIANTS
 
@@ -111,7 +109,7 @@ def test_one_json_document(faulty: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_the_table_names_what_is_wrong(faulty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert Inspect(str(faulty)).run() == 0
     text = capsys.readouterr().out
-    for part in ("27 images, 2 classes", "2 of test (33.3%) have a copy in train", "mislabelled.png", "broken.jpg",
+    for part in ("27 images, 2 classes", "2 of test (33.3%) have a duplicate in train", "mislabelled.png", "broken.jpg",
                  "2 corrupt images (7.41%)", "4 leaks", "suggests"):  # fmt: skip
         assert part in text
 
@@ -125,7 +123,7 @@ def test_the_command_in_a_process_of_its_own() -> None:
     assert values["splits"] == {"train": 1079, "val": 359, "test": 359}
     assert values["advice"]["model"] == "vit_digits_patch2_8"
     assert values["advice"]["channels"] == 1
-    assert values["copies"] == []  # 8×8 pixels are too few to call two digits near copies
+    assert values["copies"] == []  # 8×8 pixels are too few to tell near duplicates from similar digits
 
 
 def test_the_parser_stays_light() -> None:
@@ -144,12 +142,12 @@ def test_nothing_decodable_is_an_error(tmp_path: Path) -> None:
 def test_sizes_are_those_of_the_upright_image(format: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    for size in ((96, 64), (2200, 2100)):  # the large JPEG is looked at in half its size
-        look = probe_image(encode(Image.new("RGB", size), format, exif=exif), "x")
-        assert (look.width, look.height) == (size[1], size[0])
+    for size in ((96, 64), (2200, 2100)):  # the large JPEG is decoded at half its size
+        stats = probe_image(encode(Image.new("RGB", size), format, exif=exif), "x")
+        assert (stats.width, stats.height) == (size[1], size[0])
 
 
-def test_arrays_of_other_channels_can_be_looked_at() -> None:
+def test_arrays_with_other_channels_can_be_inspected() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 5), dtype=np.uint8)
     pixels[3] = pixels[0]
     dataset = Dataset("x", ["a", "b"], {"train": Split(ArrayImages(pixels, "x"), np.array([0, 0, 0, 1, 1, 1]))})
@@ -171,43 +169,3 @@ def test_groceries(shared_data: Path) -> None:
     assert found.classes["Garlic"] == {"train": 25, "val": 0}
     assert found.advice.model == "vit_tiny_patch16_224"
     assert found.advice.fine_tune
-
-
-# ── Advice
-
-
-def test_every_suggested_model_exists() -> None:
-    for name in (FOR_DIGITS, *(n for _, n in FOR_PHOTOGRAPHS + FOR_SMALL_IMAGES)):
-        assert name in VARIANTS
-
-
-@pytest.mark.parametrize(
-    ("images", "side", "aspect", "expected"),
-    [
-        (2_640, 256, 1.0, ("vit_tiny_patch16_224", 224, "crop", 0.875)),
-        (150_000, 400, 1.5, ("vit_small_patch16_224", 224, "crop", 0.875)),
-        (1_280_000, 375, 1.8, ("vit_base_patch16_224", 224, "crop", 0.875)),
-        (50_000, 32, 1.0, ("vit_mini_stem4_32", 32, "crop", 1.0)),
-        (5_000, 28, 1.0, ("vit_pico_stem4_32", 28, "crop", 1.0)),
-        (5_000, 128, 3.0, ("vit_tiny_patch16_224", 128, "pad", 1.0)),
-        (5_000, 70, 1.0, ("vit_tiny_patch16_224", 96, "crop", 0.875)),
-    ],
-)
-def test_advice(images: int, side: float, aspect: float, expected: tuple[object, ...]) -> None:
-    advice = advise(np.full(10, images // 10), side, aspect, grey=False)
-    assert (advice.model, advice.size, advice.fit, advice.crop_fraction) == expected
-    config = VARIANTS[advice.model].config.replace(image_size=advice.size)  # an error if it is no multiple of the patch
-    Preprocess(size=config.image_size, fit=advice.fit, crop_fraction=advice.crop_fraction)  # type: ignore[arg-type]
-
-
-def test_class_weights_make_every_class_weigh_the_same() -> None:
-    counts = np.array([100, 10, 0, 40])
-    weights = np.array(advise(counts, 256, 1.0, grey=False).class_weights)
-    assert (weights * counts) == pytest.approx([50, 50, 0, 50])
-    assert weights[2] == 0
-    assert advise(np.array([100, 50]), 256, 1.0, grey=False).class_weights is None
-
-
-def test_one_class_alone_is_remarked_on() -> None:
-    told = [" ".join(advise(np.array(counts), 256, 1.0, grey=False).reasons) for counts in ([40], [40, 0], [40, 40])]
-    assert ["one class only" in words for words in told] == [True, True, False]

@@ -1,4 +1,4 @@
-"""Copies are found however they were made, other pictures are not, and 100,000 images are no problem."""
+"""Duplicates are found however they were made, other images are not, and 100,000 images take seconds."""
 
 import io
 
@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from vitkit.data.near_duplicates import DISTANCE, _candidates, group, near_pairs, perceptual_hash, thumbnail
+from vitkit.data.near_duplicates import (
+    DISTANCE,
+    _candidates,
+    group_duplicates,
+    near_duplicate_pairs,
+    perceptual_hash,
+    thumbnail,
+)
 
 
 def photograph(seed: int, side: int = 96) -> Image.Image:
@@ -41,27 +48,27 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_copies_are_found_and_nothing_else(change: str) -> None:
+def test_changed_duplicates_are_found_and_nothing_else(change: str) -> None:
     originals = [photograph(i) for i in range(30)]
-    pairs = near_pairs(*measure(originals + [CHANGES[change](i) for i in originals]))
+    pairs = near_duplicate_pairs(*measure(originals + [CHANGES[change](i) for i in originals]))
     expected = {(i, i + 30) for i in range(30)}
     found = set(map(tuple, pairs.tolist()))
     assert found <= expected
     assert len(found) >= 29
 
 
-def test_different_pictures_are_not_near() -> None:
-    assert len(near_pairs(*measure([photograph(i) for i in range(400)]))) == 0
+def test_different_images_are_not_near() -> None:
+    assert len(near_duplicate_pairs(*measure([photograph(i) for i in range(400)]))) == 0
 
 
 def test_equal_hashes_of_different_pictures_do_not_make_them_near() -> None:
     _, thumbs = measure([photograph(i) for i in range(20)])
-    assert len(near_pairs(np.zeros(20, np.uint64), thumbs)) == 0
+    assert len(near_duplicate_pairs(np.zeros(20, np.uint64), thumbs)) == 0
 
 
 def test_blank_pictures_are_compared_by_their_level() -> None:
     levels = [10, 11, 100, 200, 201]
-    assert near_pairs(*measure([Image.new("L", (64, 64), v) for v in levels])).tolist() == [[0, 1], [3, 4]]
+    assert near_duplicate_pairs(*measure([Image.new("L", (64, 64), v) for v in levels])).tolist() == [[0, 1], [3, 4]]
 
 
 def test_candidates_are_all_pairs_within_the_distance() -> None:
@@ -89,23 +96,23 @@ def test_a_hundred_thousand_images() -> None:
     thumbs[99_999] = thumbs[7]
     hashes = rng.integers(0, 2**63, 100_000, dtype=np.uint64)
     hashes[99_999] = hashes[7] ^ np.uint64(0b111)
-    assert near_pairs(hashes, thumbs).tolist() == [[7, 99_999]]
+    assert near_duplicate_pairs(hashes, thumbs).tolist() == [[7, 99_999]]
 
 
-def test_groups_know_the_weakest_likeness_that_holds_them() -> None:
+def test_the_kind_of_a_group_is_its_weakest_equality() -> None:
     images = [photograph(i) for i in (0, 0, 1, 1, 2, 2, 3)]
     hashes, thumbs = measure(images)
     content = [b"a", b"a", b"b", b"c", b"d", b"e", b"f"]
     pixels = [b"A", b"A", b"B", b"B", b"D", b"E", b"F"]
     everywhere = np.ones(7, bool)
-    found = group(content, pixels, hashes, thumbs, everywhere)
+    found = group_duplicates(content, pixels, hashes, thumbs, everywhere)
     assert {g.members: g.kind for g in found} == {(0, 1): "bytes", (2, 3): "pixels", (4, 5): "near"}
-    without = group(content, pixels, hashes, thumbs, ~everywhere)
+    without = group_duplicates(content, pixels, hashes, thumbs, ~everywhere)
     assert {g.members for g in without} == {(0, 1), (2, 3)}
 
 
-def test_a_near_copy_joins_the_group_of_equal_files() -> None:
+def test_a_near_duplicate_joins_the_group_of_equal_files() -> None:
     hashes, thumbs = measure([photograph(i) for i in (1, 1, 0, 0, 0)])
     digests = [b"x", b"y", b"a", b"a", b"b"]
-    found = group(digests, digests, hashes, thumbs, np.ones(5, bool))
+    found = group_duplicates(digests, digests, hashes, thumbs, np.ones(5, bool))
     assert [(g.members, g.kind) for g in found] == [((2, 3, 4), "near"), ((0, 1), "near")]  # the largest first

@@ -9,29 +9,29 @@ from tyro.conf import Positional
 from vitkit.cli.output import MAX_CLASS_ROWS, console, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from vitkit.data.inspect import Copies, Inspection
+    from vitkit.data.inspect import Duplicates, Inspection
 
-SHOWN = 10  # of a list: --json has all
+SHOWN = 10  # entries of a list; --json has all
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Look at a data set before training: counts, sizes, corrupt files, copies across splits, and what it suggests."""
+    """Inspect a data set before training: counts, sizes, corrupt files, duplicates, recommended settings."""
 
     data: Positional[str]
     """A folder of class folders (with or without train/val/test), a CSV, parquet files, an .npz, or a name (digits, cifar10, …)."""  # noqa: E501  # tyro shows it as one line
     label: str = "label"
-    """The column of the class, in CSV and parquet."""
+    """The column of the class in a CSV or parquet file."""
     data_dir: Path | None = None
-    """Where named data sets are, or go; else $VITKIT_DATA."""
+    """The folder of named data sets. Default: $VITKIT_DATA."""
     json: bool = False
-    """Print one JSON document, with every corrupt file and every copy."""
+    """Print one JSON document with every corrupt file and every duplicate."""
 
     def run(self) -> int:
         from vitkit.data.inspect import inspect_data
         from vitkit.data.open import open_data
 
-        # The splits as they are: a split that vitkit would make cannot leak, it is drawn by content.
+        # No val split is drawn: it could not leak, because it is drawn by content.
         dataset = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0, corrupt_limit=1)
         with progress_bar(dataset.name, quiet=self.json) as progress:
             inspection = inspect_data(dataset, progress)
@@ -62,7 +62,7 @@ def _print(found: "Inspection") -> None:
     out.print(f"imbalance  {found.imbalance:.1f} (largest class over smallest, in train)")
     kinds = {k: sum(c.kind == k for c in found.copies) for k in ("bytes", "pixels", "near")}
     out.print(
-        f"copies     {kinds['bytes']} groups of equal files, {kinds['pixels']} of equal pixels, {kinds['near']} near"
+        f"duplicates {kinds['bytes']} groups of equal files, {kinds['pixels']} of equal pixels, {kinds['near']} near"
     )
     for note in found.notes:
         out.print(f"note       {note}", markup=False)
@@ -74,10 +74,10 @@ def _print(found: "Inspection") -> None:
     for split, count in found.leaked.items():
         if count:
             share = count / found.splits[split]
-            out.print(f"[bold red]leakage[/]    {count:,} of {split} ({share:.1%}) have a copy in train")
-    _print_copies("leaks: copies across splits", found.leaks)
-    _print_copies("copies under different labels", found.conflicts)
-    _print_copies("copies within a class", [c for c in found.copies if not c.leaks and not c.conflicts])
+            out.print(f"[bold red]leakage[/]    {count:,} of {split} ({share:.1%}) have a duplicate in train")
+    _print_duplicates("leaks: duplicates across splits", found.leaks)
+    _print_duplicates("duplicates with different labels", found.conflicts)
+    _print_duplicates("duplicates within a class", [c for c in found.copies if not c.leaks and not c.conflicts])
     if found.corrupt:
         title = f"{len(found.corrupt):,} corrupt images ({len(found.corrupt) / found.images:.2%})"
         print_table(title + _more(len(found.corrupt)), ["split", "name", "reason"], found.corrupt[:SHOWN])
@@ -85,15 +85,15 @@ def _print(found: "Inspection") -> None:
         out.print(f"[bold]suggests[/]   {reason}")
 
 
-def _print_copies(title: str, copies: "list[Copies]") -> None:
-    if copies:
-        rows = [[c.kind, "\n".join(_lines(c)), len(c.members)] for c in copies[:SHOWN]]
-        print_table(f"{len(copies):,} {title}{_more(len(copies))}", ["kind", "images", "number"], rows)
+def _print_duplicates(title: str, groups: "list[Duplicates]") -> None:
+    if groups:
+        rows = [[g.kind, "\n".join(_lines(g)), len(g.members)] for g in groups[:SHOWN]]
+        print_table(f"{len(groups):,} {title}{_more(len(groups))}", ["kind", "images", "number"], rows)
 
 
-def _lines(copies: "Copies", most: int = 4) -> list[str]:
-    """Those outside train first: they are the ones that do harm."""
-    members = sorted(copies.members, key=lambda m: m.split == "train")
+def _lines(group: "Duplicates", most: int = 4) -> list[str]:
+    """Return a line per image. Those outside train come first: they bias the evaluation."""
+    members = sorted(group.members, key=lambda m: m.split == "train")
     shown = members if len(members) <= most else [*members[: most - 1], members[-1]]
     return [f"{m.split}: {m.name} ({m.label})" for m in shown]
 

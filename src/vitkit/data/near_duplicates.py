@@ -1,8 +1,8 @@
-"""Which images show the same: the same bytes, the same pixels, or nearly the same picture.
+"""Find duplicate images: equal bytes, equal pixels, or nearly the same picture.
 
-Near copies (another JPEG quality, another size, a little brighter) are found in two steps: a perceptual hash, the signs
-of the lowest frequencies of the picture, finds candidates; thumbnails decide. The hash alone would take every blank
-wall for every other one; the thumbnails alone would have to be compared all with all.
+Near duplicates (another JPEG quality or size, slightly brighter) are found in two steps. A perceptual hash, the signs
+of the lowest frequencies, finds candidates; thumbnails decide. The hash alone would match all blank walls with each
+other. Thumbnails alone would need a comparison of all pairs.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ FREQUENCIES = 8
 THUMB = 32
 DETAIL = 16  # the side at which thumbnails are compared
 BANDS = (11, 11, 11, 11, 10, 10)  # bits: the hash in six parts
-DISTANCE = 2 * len(BANDS) - 1  # two hashes this far apart differ in at most one bit of some part
-CORRELATION = 0.96  # on CIFAR-10, where copies are known, nearly all pairs above are copies and many below are not
-FLAT = 3.0  # a thumbnail with less deviation than this shows nothing: its level is compared instead
+DISTANCE = 2 * len(BANDS) - 1  # two hashes at most this far apart differ in at most one bit of some part
+CORRELATION = 0.96  # on CIFAR-10 nearly all pairs above are known duplicates, and many below are not
+FLAT = 3.0  # thumbnails with a smaller standard deviation have no structure: their mean levels are compared instead
 BLOCK = 1024
 
 
 def _cosines() -> np.ndarray:
-    """The lowest rows of the discrete cosine transform of `THUMB` values."""
+    """Return the lowest rows of the discrete cosine transform of `THUMB` values."""
     k, n = np.arange(FREQUENCIES)[:, None], np.arange(THUMB)[None, :]
     return np.cos(np.pi * k * (2 * n + 1) / (2 * THUMB))
 
@@ -34,20 +34,20 @@ _COSINES = _cosines()
 
 
 def thumbnail(image: Image.Image) -> np.ndarray:
-    """(32, 32) grey levels, the whole picture squashed into a square."""
+    """Return (32, 32) grey levels of the image, squashed into a square."""
     return np.asarray(image.convert("L").resize((THUMB, THUMB), Image.Resampling.BOX))
 
 
 def perceptual_hash(thumb: np.ndarray) -> int:
-    """64 bits: which of the 8×8 lowest frequencies lie above their median. The level itself, the first, is no news."""
-    frequencies = np.rint(_COSINES @ thumb.astype(np.float64) @ _COSINES.T).ravel()  # a blank picture has none
+    """Return 64 bits: which of the 8×8 lowest frequencies are above their median. The mean level is ignored."""
+    frequencies = np.rint(_COSINES @ thumb.astype(np.float64) @ _COSINES.T).ravel()  # exactly 0 for a blank image
     frequencies[0] = 0
     bits = frequencies > np.median(frequencies)
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
-def near_pairs(hashes: np.ndarray, thumbs: np.ndarray) -> np.ndarray:
-    """(P, 2) indices of images that look the same. `hashes` (N,) uint64, `thumbs` (N, 32, 32) uint8."""
+def near_duplicate_pairs(hashes: np.ndarray, thumbs: np.ndarray) -> np.ndarray:
+    """Return (P, 2) indices of images that look the same. `hashes` (N,) uint64, `thumbs` (N, 32, 32) uint8."""
     if len(hashes) < 2:
         return np.empty((0, 2), np.int64)
     step = THUMB // DETAIL
@@ -65,9 +65,10 @@ def near_pairs(hashes: np.ndarray, thumbs: np.ndarray) -> np.ndarray:
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
-    """Pairs within `DISTANCE` bits, block by block, each pair at least once.
+    """Yield pairs within `DISTANCE` bits in blocks, each pair at least once.
 
-    Only images whose hashes agree in one part, but for one bit, are compared: for 100,000 images a few percent of all.
+    Only images whose hashes agree in one part, up to one bit, are compared: a few percent of all pairs for 100,000
+    images.
     """
     shift = 0
     for width in BANDS:
@@ -83,33 +84,33 @@ def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _within_distance(hashes: np.ndarray, rows: np.ndarray, others: np.ndarray) -> Iterator[np.ndarray]:
-    """`others` begins with `rows`: of two rows, each pair is taken once."""
+    """Yield the pairs of `rows` and `others` within `DISTANCE`. `others` begins with `rows`, whose pairs come once."""
     for first in range(0, len(rows), BLOCK):
         part, rest = rows[first : first + BLOCK], others[first:]
         apart = np.bitwise_count(hashes[part][:, None] ^ hashes[rest][None, :])
         i, j = np.nonzero(np.triu(apart <= DISTANCE, 1))
-        for start in range(0, len(i), BLOCK * 64):  # the thumbnails of all pairs at once need not fit into memory
+        for start in range(0, len(i), BLOCK * 64):  # bounds the memory for thumbnails
             chunk = slice(start, start + BLOCK * 64)
             yield np.sort(np.stack([part[i[chunk]], rest[j[chunk]]], axis=1), axis=1)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Images that show the same. `kind` is the weakest likeness that holds them together."""
+    """Indices of duplicate images. `kind` is the weakest kind of equality among them."""
 
     kind: Kind
     members: tuple[int, ...]
 
 
-def group(
+def group_duplicates(
     byte_digests: list[bytes],
     pixel_digests: list[bytes],
     hashes: np.ndarray,
     thumbs: np.ndarray,
     comparable: np.ndarray,
 ) -> list[Group]:
-    """All groups of two and more, the largest first. Near copies are looked for among the `comparable` (N,) alone."""
-    parent = list(range(len(byte_digests)))
+    """Return all groups of duplicates, the largest first. Near duplicates are searched among `comparable` (N,) only."""
+    parent = list(range(len(byte_digests)))  # a union-find forest
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -121,10 +122,8 @@ def group(
         first: dict[bytes, int] = {}
         for i, digest in enumerate(digests):
             parent[root(i)] = root(first.setdefault(digest, i))
-    heads = np.array(
-        sorted({root(i) for i in np.flatnonzero(comparable).tolist()}), dtype=np.int64
-    )  # one of all copies
-    for i, j in heads[near_pairs(hashes[heads], thumbs[heads])].tolist():
+    heads = np.array(sorted({root(i) for i in np.flatnonzero(comparable).tolist()}), dtype=np.int64)
+    for i, j in heads[near_duplicate_pairs(hashes[heads], thumbs[heads])].tolist():
         parent[root(i)] = root(j)
     members: dict[int, list[int]] = {}
     for i in range(len(parent)):
