@@ -123,7 +123,7 @@ assert_close(z[0], by_hand)
 # $$A = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt{e}}\right) \qquad \mathrm{SA}(X) = AV$$
 #
 # PyTorch has it as one fused operation that never stores $A$. It gives the same numbers, and so does the plain function
-# that vitkit keeps beside it for when you want to see $A$.
+# that vitkit also has, for when you want to see $A$.
 
 
 # %%

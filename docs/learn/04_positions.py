@@ -170,7 +170,7 @@ source(resample_table)
 
 # %% [markdown]
 # Does it cost accuracy? We enlarge the test digits from 8 to 12 and 16 pixels and ask the models that were trained at
-# 8. Beside them a common mistake: taking the first rows of a longer table, or here, repeating it, instead of resizing.
+# 8. We add a common mistake: taking the first rows of a longer table, or here, repeating it, instead of resizing.
 
 
 # %%

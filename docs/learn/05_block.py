@@ -74,7 +74,7 @@ right.plot(grid, (grid > 0).float(), "--", color=GREY)
 right.plot(grid, slope, color=BLUE)
 right.set(title="slope", xlim=(-3, 3))
 left.legend()
-figure(fig, "05_gelu", "GELU beside ReLU, and their slopes: GELU has no corner and lets a little through below zero")
+figure(fig, "05_gelu", "GELU and ReLU with their slopes: GELU has no corner and lets a little through below zero")
 print(f"its lowest point: {gelu.min().item():.3f} at x = {grid[gelu.argmin()].item():.2f}")
 
 # %% [markdown]

@@ -129,8 +129,8 @@ print("optimizer:", recipe.optimizer)
 # %% [markdown]
 # ## Train
 #
-# `vitkit train cifar10 --recipe cifar10_fast --minutes 2 --out RUN` does the same. A recipe can be told how many
-# *minutes* it has: it times a few steps and plans the whole schedule to end on time.
+# `vitkit train cifar10 --recipe cifar10_fast --minutes 2 --out RUN` does the same. A recipe can have a budget in
+# *minutes*: it times a few steps and plans the whole schedule to end on time.
 
 # %%
 single = ["machine.threads=1", "machine.precision=fp32", "machine.compile=off"]  # one core, no trials

@@ -114,7 +114,7 @@ figure(
 # %% [markdown]
 # Two of many directions, no training, and the classes already gather.
 #
-# ## Rung 1: neighbours
+# ## Step 1: nearest neighbours
 #
 # Nothing is trained. A new image gets the class of the training images that are most like it, by the cosine of their
 # features.
@@ -133,7 +133,7 @@ print(f"one neighbour, by hand and by the library: {100 * one:.1f} %")
 print(f"as many as suit the training images, k = {k}: {100 * results['neighbours']:.1f} %")
 
 # %% [markdown]
-# ## Rung 2: a probe
+# ## Step 2: a linear probe
 #
 # A linear classifier on the frozen features. The problem is convex: there is one best answer, found in a second.
 
@@ -145,7 +145,7 @@ print(f"probe: {100 * results['probe']:.1f} % of {len(y_val)} validation images"
 print(f"its regularisation, λ = {probe.regularization:g}, was chosen within the training images")
 
 # %% [markdown]
-# ## Rung 3: fine-tune
+# ## Step 3: fine-tuning
 #
 # Now all weights may move. Start from the probe's classifier, so that the first gradients make sense. Let lower layers
 # move less than upper ones: each has 0.75 of the rate of the one above. The early layers see edges and textures, and
@@ -182,7 +182,7 @@ for y, n in enumerate(order):
     ax.text(100 * results[n] + 1, y, f"{100 * results[n]:.1f}", va="center")
 ax.axvline(100 / classes, color="black", linewidth=1, linestyle=":")
 ax.set(xlabel=f"validation accuracy, % ({len(y_val)} images; dotted: guessing)", xlim=(0, 112))
-figure(fig, "10_ladder", "Accuracy of neighbours, probe and fine-tuning, beside training from random weights")
+figure(fig, "10_ladder", "Accuracy of neighbours, probe and fine-tuning, compared with random weights")
 claim(
     "given weights beat random ones by far",
     min(results["neighbours"], results["probe"]) > results["from random weights"] + 0.1,
@@ -190,7 +190,7 @@ claim(
 
 # %% [markdown]
 # With so few validation images a difference of a point or two is noise: the interval of the fine-tuned figure is
-# printed below. `vitkit ladder DATA --init WEIGHTS` climbs these rungs for you and stops where more work no longer
+# printed below. `vitkit ladder DATA --init WEIGHTS` runs these steps for you and stops when more work no longer
 # pays.
 
 # %%

@@ -21,7 +21,7 @@ from lib import BLUE, GREY, RED, ROOT, accuracy, digits, figure, fit, photograph
 import vitkit
 from vitkit.model import patch_embed as patch_module
 
-sys.path.insert(0, str(ROOT))  # the tests are beside the library, not in it
+sys.path.insert(0, str(ROOT))  # the tests are not part of the library
 from tests.model import test_tutorial_bugs as tests
 
 

@@ -149,7 +149,7 @@ def build(path: Path, out: Path, notebook: bool = False, execute: bool = True) -
         files.append(out / f"{path.stem}.ipynb")
         files[-1].write_text(json.dumps(to_notebook(cells), indent=1, ensure_ascii=False) + "\n")
         if not (out / "lib.py").exists() or not (out / "lib.py").samefile(HERE / "lib.py"):
-            shutil.copy(HERE / "lib.py", out / "lib.py")  # the first cell of a notebook imports it from beside
+            shutil.copy(HERE / "lib.py", out / "lib.py")  # the first cell of a notebook imports it from the same folder
     return files
 
 

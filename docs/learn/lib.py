@@ -1,4 +1,4 @@
-"""What the chapters share: how a figure is shown, how real source is printed, and one small training loop.
+"""Shared by the chapters: show a figure, print library source, and run a small training loop.
 
 VITKIT_LEARN_SHORT=1   every chapter in seconds: fewer steps, smaller data
 VITKIT_LEARN_OUT       where figures go; build/learn by default
