@@ -1,4 +1,4 @@
-"""The house keeps its order: imports point one way, public names exist, importing stays cheap."""
+"""Architecture: imports point one way and never in a circle, public names exist, every module has a test."""
 
 import ast
 import subprocess
@@ -10,8 +10,10 @@ import pytest
 import vitkit
 
 SOURCE = Path(vitkit.__file__).parent
+TESTS = Path(__file__).parent
+REFERENCE = TESTS.parent / "docs" / "reference" / "python.md"
 
-# A room may import from its own and from those before it.
+# A package may import from itself and from those before it.
 ORDER = [
     "version",
     "errors",
@@ -34,43 +36,99 @@ ORDER = [
     "cli",
 ]
 
+# Modules without a test file of their own name, each with the reason.
+TESTED_ELSEWHERE: dict[str, str] = {}
 
-def room(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def imported_modules(node: ast.AST) -> set[str]:
+    """Return vitkit's own modules that one import statement names."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names if alias.name in MODULES}
+    if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+        names = {f"{node.module}.{alias.name}" for alias in node.names}
+        submodules = names & MODULES.keys()
+        return submodules if submodules == names else submodules | {node.module}
+    return set()
 
 
 def imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= (
-                {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "vitkit" else {node.module}
-            )
-    return {name for name in found if name.startswith("vitkit.")}
+    """Return every vitkit module that a file imports, at any level."""
+    return set().union(*(imported_modules(node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
 
 
-FILES = [p for p in sorted(SOURCE.rglob("*.py")) if p.parent != SOURCE or p.stem in ORDER]
+def imports_inside_functions(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return set().union(*(imported_modules(node) for function in functions for node in ast.walk(function)))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_one_way(path: Path) -> None:
-    here = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    allowed = ORDER[: ORDER.index(here) + 1]
-    wrong = {name for name in imports(path) if room(name) not in allowed}
-    assert not wrong, f"{here} must not import {wrong}"
+def imports_for_annotations(path: Path) -> set[str]:
+    """Return the modules that a file imports for type checkers only."""
+    blocks = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.If)]
+    guarded = [node for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING"]
+    return set().union(*(imported_modules(node) for block in guarded for node in ast.walk(block)))
 
 
-def test_every_room_has_its_place() -> None:
-    rooms = {p.name for p in SOURCE.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
-    assert rooms <= set(ORDER), f"give {rooms - set(ORDER)} a place in the order"
+GRAPH = {name: imports(path) for name, path in MODULES.items()}
 
 
-def test_public_names_are_what_all_says() -> None:
+def package(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if package(name) not in ("", "__main__")])
+def test_imports_point_one_way(module: str) -> None:
+    allowed = ORDER[: ORDER.index(package(module)) + 1]
+    imported = GRAPH[module] - imports_for_annotations(MODULES[module])
+    wrong = {name for name in imported if package(name) not in allowed}
+    assert not wrong, f"{module} must not import {wrong}"
+
+
+def test_no_file_imports_in_a_circle() -> None:
+    remaining = {name: targets - {name} for name, targets in GRAPH.items()}
+    while True:  # remove what imports nothing that remains, and what nothing that remains imports: circles are left
+        imported = set().union(*remaining.values()) if remaining else set()
+        removable = {n for n, targets in remaining.items() if not targets & remaining.keys() or n not in imported}
+        if not removable:
+            break
+        remaining = {name: targets for name, targets in remaining.items() if name not in removable}
+    assert not remaining, f"these modules import each other in a circle: {sorted(remaining)}"
+
+
+def test_only_commands_and_packages_import_inside_functions() -> None:
+    """Commands and `__init__` files import late for start-up time; elsewhere a late import would hide a circle."""
+    late = {
+        name: found
+        for name, path in MODULES.items()
+        if package(name) != "cli" and path.name != "__init__.py" and (found := imports_inside_functions(path))
+    }
+    assert not late
+
+
+def test_every_module_has_a_test_of_its_name() -> None:
+    missing = {
+        name
+        for name, path in MODULES.items()
+        if path.name not in ("__init__.py", "__main__.py")
+        and not (TESTS / path.relative_to(SOURCE).parent / f"test_{path.name}").exists()
+    }
+    assert missing == set(TESTED_ELSEWHERE)
+
+
+def test_every_public_name_is_importable_and_documented() -> None:
+    reference = REFERENCE.read_text(encoding="utf-8")
     for name in vitkit.__all__:
         assert getattr(vitkit, name) is not None
-    assert set(vitkit.__all__) == {"__version__", *vitkit._HOMES}
+        assert name == "__version__" or f"`{name}" in reference or f"vitkit.{name}" in reference, name
+    assert dir(vitkit) == sorted(vitkit.__all__)
 
 
 def test_unknown_names_are_attribute_errors() -> None:
@@ -80,6 +138,12 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_train_evaluate_and_explain_stay_functions_after_their_packages_are_imported() -> None:
+    code = "import inspect, vitkit, vitkit.training.trainer, vitkit.evaluation.metrics, vitkit.explanation.methods; "
+    names = "[inspect.isfunction(f) for f in (vitkit.train, vitkit.evaluate, vitkit.explain)]"
+    assert run(code + f"print({names})") == "[True, True, True]"
 
 
 def test_importing_vitkit_imports_neither_torch_nor_anything_heavy() -> None:

@@ -1,5 +1,7 @@
-"""An example for every command and public name. The tests run them in the order of the pages, in one folder that holds
-`photos/`, a folder of class folders, `deit_tiny.safetensors`, weights of DeiT's layout, and a run, `runs/mine`."""
+"""Examples of every command and public function. The tests run them in the order of the reference pages.
+
+Their working directory holds `photos/` (class folders), `deit_tiny.safetensors` (DeiT's layout) and a run, `runs/mine`.
+"""
 
 COMMANDS = {
     "demo": ["vitkit demo --epochs 2"],
@@ -78,12 +80,60 @@ PYTHON = {
         """,
     "evaluate": """
         import vitkit
-        from vitkit.data.open import open_data
 
+        evaluation = vitkit.evaluate("runs/mine", "photos", split="val")
+        print(f"{evaluation.top1:.1%} of {evaluation.n}, {evaluation.top1_interval}, F1 {evaluation.macro_f1:.3f}")
+        """,
+    "open_data": """
+        import vitkit
+
+        data = vitkit.open_data("photos")
+        print(data.class_names, {name: len(split) for name, split in data.splits.items()})
+        """,
+    "Preprocess": """
+        import vitkit
+
+        preprocess = vitkit.Preprocess(size=(32, 32), fit="pad")
         model = vitkit.load_model("runs/mine")
-        held_out = open_data("photos").splits["val"]
-        found = vitkit.evaluate(model, held_out, model.info.preprocess, model.info.class_names)
-        print(f"{found.top1:.1%} of {found.n}, {found.top1_interval}, macro F1 {found.macro_f1:.3f}")
+        print(model.info.preprocess, preprocess.size)
+        """,
+    "predict_split": """
+        import vitkit
+
+        model, data = vitkit.load_model("runs/mine"), vitkit.open_data("photos")
+        predictions = vitkit.predict_split(model, data.splits["val"], model.info.preprocess, data.class_names)
+        print(predictions.logits.shape, predictions.labels[:4])
+        """,
+    "compare": """
+        import vitkit
+
+        before = vitkit.evaluate("runs/mine", "photos", split="val")
+        after = vitkit.evaluate("runs/mine", "photos", split="val", image_size=48)
+        print(vitkit.compare(before, after).p_value)
+        """,
+    "extract_features": """
+        import vitkit
+
+        model, data = vitkit.load_model("runs/mine"), vitkit.open_data("photos")
+        features = vitkit.extract_features(model, data.splits["train"])
+        print(features.values.shape)
+        """,
+    "convert": """
+        import vitkit
+
+        report = vitkit.convert("runs/mine", "mine-timm", "timm")
+        print(report)
+        """,
+    "write_report": """
+        import vitkit
+
+        print(vitkit.write_report("runs/mine", "mine.html"))
+        """,
+    "get_recipe": """
+        import vitkit
+
+        recipe = vitkit.get_recipe("finetune")
+        print(recipe.optimizer.lr, recipe.budget.epochs)
         """,
     "explain": """
         import vitkit

@@ -6,39 +6,97 @@ from typing import TYPE_CHECKING, Any
 from vitkit.version import __version__
 
 if TYPE_CHECKING:
-    from vitkit.evaluation import evaluate as evaluate
-    from vitkit.explanation import explain as explain
-    from vitkit.inference import Predictor as Predictor
-    from vitkit.model import ViT as ViT
-    from vitkit.model import ViTConfig as ViTConfig
-    from vitkit.model import create_model as create_model
-    from vitkit.training import Recipe as Recipe
+    from vitkit.data.dataset import Dataset as Dataset
+    from vitkit.data.dataset import Split as Split
+    from vitkit.data.open import open_data as open_data
+    from vitkit.data.preprocess import Preprocess as Preprocess
+    from vitkit.errors import ConfigError as ConfigError
+    from vitkit.errors import CorruptImageError as CorruptImageError
+    from vitkit.errors import DataError as DataError
+    from vitkit.errors import InputError as InputError
+    from vitkit.errors import Interrupted as Interrupted
+    from vitkit.errors import MissingExtraError as MissingExtraError
+    from vitkit.errors import NotFiniteError as NotFiniteError
+    from vitkit.errors import UnknownNameError as UnknownNameError
+    from vitkit.errors import UsageError as UsageError
+    from vitkit.errors import VitkitError as VitkitError
+    from vitkit.errors import WeightsError as WeightsError
+    from vitkit.errors import WorkError as WorkError
+    from vitkit.evaluation.comparison import Comparison as Comparison
+    from vitkit.evaluation.comparison import compare as compare
+    from vitkit.evaluation.evaluation import Evaluation as Evaluation
+    from vitkit.evaluation.metrics import Predictions as Predictions
+    from vitkit.evaluation.predict import evaluate as evaluate
+    from vitkit.evaluation.predict import predict_split as predict_split
+    from vitkit.explanation.result import Explanation as Explanation
+    from vitkit.explanation.result import explain as explain
+    from vitkit.features.extract import Features as Features
+    from vitkit.features.extract import extract_features as extract_features
+    from vitkit.inference.predictor import Prediction as Prediction
+    from vitkit.inference.predictor import Predictor as Predictor
+    from vitkit.model.config import ViTConfig as ViTConfig
+    from vitkit.model.info import ModelInfo as ModelInfo
+    from vitkit.model.vit import ViT as ViT
+    from vitkit.model.vit import create_model as create_model
+    from vitkit.report.write import write_report as write_report
+    from vitkit.training.recipe import Recipe as Recipe
+    from vitkit.training.recipes import get_recipe as get_recipe
+    from vitkit.training.results import Result as Result
     from vitkit.training.train import train as train
+    from vitkit.weights.convert import ConvertReport as ConvertReport
+    from vitkit.weights.convert import convert as convert
     from vitkit.weights.load import load_model as load_model
     from vitkit.weights.model_dir import save_model as save_model
 
-# Where each public name lives. Modules are imported at first use: `import vitkit` costs next to nothing, and a model
-# can be created without loading what only training or plotting needs.
-_HOMES = {
-    "Predictor": "vitkit.inference",
-    "Recipe": "vitkit.training",
-    "ViT": "vitkit.model",
-    "ViTConfig": "vitkit.model",
-    "create_model": "vitkit.model",
-    "evaluate": "vitkit.evaluation",
-    "explain": "vitkit.explanation",
-    "load_model": "vitkit.weights.load",
-    "save_model": "vitkit.weights.model_dir",
-    "train": "vitkit.training",
+# The public names of each module. A module is imported at the first use of one of its names: `import vitkit` stays
+# cheap, and creating a model does not load what only training or plotting needs.
+_PUBLIC = {
+    "model.vit": ["ViT", "create_model"],
+    "model.config": ["ViTConfig"],
+    "model.info": ["ModelInfo"],
+    "weights.load": ["load_model"],
+    "weights.model_dir": ["save_model"],
+    "weights.convert": ["ConvertReport", "convert"],
+    "data.open": ["open_data"],
+    "data.dataset": ["Dataset", "Split"],
+    "data.preprocess": ["Preprocess"],
+    "training.train": ["train"],
+    "training.recipe": ["Recipe"],
+    "training.recipes": ["get_recipe"],
+    "training.results": ["Result"],
+    "evaluation.predict": ["evaluate", "predict_split"],
+    "evaluation.evaluation": ["Evaluation"],
+    "evaluation.metrics": ["Predictions"],
+    "evaluation.comparison": ["Comparison", "compare"],
+    "explanation.result": ["Explanation", "explain"],
+    "inference.predictor": ["Prediction", "Predictor"],
+    "features.extract": ["Features", "extract_features"],
+    "report.write": ["write_report"],
+    "errors": [
+        "ConfigError",
+        "CorruptImageError",
+        "DataError",
+        "InputError",
+        "Interrupted",
+        "MissingExtraError",
+        "NotFiniteError",
+        "UnknownNameError",
+        "UsageError",
+        "VitkitError",
+        "WeightsError",
+        "WorkError",
+    ],
 }
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = ["__version__", *_HOMES]  # the table above is the one list
+__all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'vitkit' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(f"vitkit.{_MODULE_OF[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
-"""The reference says what the code says."""
+"""The reference pages match the code."""
 
 import dataclasses
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
@@ -25,16 +26,17 @@ def examples() -> ModuleType:
     return module
 
 
-def test_the_pages_are_what_the_code_gives() -> None:
+def test_the_pages_match_the_code() -> None:
     done = subprocess.run(
         [sys.executable, FOLDER / "build.py", "--check"], capture_output=True, text=True, cwd=ROOT, timeout=300
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr[-2000:]}: run python docs/reference/build.py"
 
 
-def test_every_command_and_every_public_name_has_an_example() -> None:
+def test_every_command_and_every_public_function_has_an_example() -> None:
+    functions = {name for name in vitkit.__all__ if inspect.isfunction(getattr(vitkit, name))}
     assert examples().COMMANDS.keys() == COMMANDS.keys()
-    assert examples().PYTHON.keys() == set(vitkit.__all__) - {"__version__"}
+    assert functions <= examples().PYTHON.keys() <= set(vitkit.__all__)
 
 
 def test_every_example_shows_the_command_it_stands_for() -> None:
