@@ -20,7 +20,7 @@ from heading import heading
 
 from vitkit.data.open import open_data
 from vitkit.data.pipeline import read_split
-from vitkit.export.export import export
+from vitkit.export import export_model
 from vitkit.export.parity import Tolerance
 from vitkit.model import ViT
 from vitkit.weights.load import load_model
@@ -86,7 +86,7 @@ def main() -> None:
         for to, int8 in WAYS:
             with tempfile.TemporaryDirectory() as folder:
                 start = time.perf_counter()
-                done = export(
+                done = export_model(
                     model, Path(folder) / "out", to, int8=int8, calibrate=data, data_dir=words.data_dir,
                     images=words.images, tolerance=LENIENT if int8 else None,
                 )  # fmt: skip

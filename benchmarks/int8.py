@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 from heading import heading
 
-from vitkit.export.export import export
+from vitkit.export import export_model
 from vitkit.export.metadata import find_exported
 from vitkit.export.parity import Tolerance
-from vitkit.inference.engines import Exported, make_engine
+from vitkit.export.runtimes import ExportedModel
+from vitkit.inference.engines import make_engine
 from vitkit.runtime.timing import medians, time_calls
 from vitkit.weights.load import load_model
 
@@ -37,8 +38,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for to in ("onnx", "openvino"):
             out = Path(folder) / to
-            export(model, out, to, int8=True, calibrate=a.data, images=32, tolerance=SPEED_ONLY)
-            engines[f"{to} int8"] = Exported(find_exported(out))
+            export_model(model, out, to, int8=True, calibrate=a.data, images=32, tolerance=SPEED_ONLY)
+            engines[f"{to} int8"] = ExportedModel(find_exported(out))
         print(heading("onnxruntime", "openvino", "nncf"))
         for batch in a.batch:
             shape = (batch, *preprocess.size, preprocess.channels)

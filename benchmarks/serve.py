@@ -24,7 +24,7 @@ import psutil
 from heading import heading
 from PIL import Image
 
-from vitkit.export.samples import sample_images
+from vitkit.export.calibration import sample_crops
 from vitkit.inference import Predictor
 
 MOST_REQUESTS = 50_000
@@ -32,7 +32,7 @@ MOST_REQUESTS = 50_000
 
 def bodies(count: int = 16) -> list[bytes]:
     files = []
-    for pixels in sample_images(count):
+    for pixels in sample_crops(count):
         file = io.BytesIO()
         Image.fromarray(pixels).resize((256, 256)).save(file, "JPEG", quality=90)
         files.append(file.getvalue())
@@ -69,10 +69,10 @@ def bare(predictor: Predictor, batch: int, seconds: float) -> float:
     """Images per second of the engine alone."""
     pixels = np.stack([predictor.preprocess.array(file) for file in bodies()])
     pixels = np.resize(pixels, (batch, *pixels.shape[1:]))
-    predictor.scores(pixels)
+    predictor.predict_probabilities(pixels)
     done, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
-        predictor.scores(pixels)
+        predictor.predict_probabilities(pixels)
         done += batch
     return done / (time.perf_counter() - started)
 

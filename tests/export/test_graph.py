@@ -1,4 +1,4 @@
-"""Positions at any size by looked-up matrices: the same numbers as the model's own resampling."""
+"""The exported graph computes the same numbers as the model, and tracing leaves the process unchanged."""
 
 import pytest
 import torch
@@ -6,32 +6,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.inference.conftest import small_model
-from vitkit.export.graph import AnySize, FromPixels, resampling_matrices
+from vitkit.export.graph import DynamicSizeViT, WithPreprocessing, resampling_matrices
 
 
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
-def test_the_matrix_of_the_own_length_is_the_identity(mode: str) -> None:
+def test_the_matrix_for_the_trained_length_is_the_identity(mode: str) -> None:
     assert torch.equal(resampling_matrices(5, 9, mode)[4, :5], torch.eye(5))
 
 
 @given(height=st.integers(1, 12), width=st.integers(2, 12))  # at width 1 torch's own resampling is wrong
-def test_any_size_gives_the_numbers_of_the_model(height: int, width: int) -> None:
+def test_positions_at_any_size_equal_those_of_the_model(height: int, width: int) -> None:
     model = small_model()
     images = torch.randn(2, 3, 4 * height, 4 * width, generator=torch.Generator().manual_seed(height * 13 + width))
-    torch.testing.assert_close(AnySize(model, (12, 12))(images), model(images), rtol=0, atol=2e-5)
+    torch.testing.assert_close(DynamicSizeViT(model, (12, 12))(images), model(images), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("position", ["sincos", "rotary", "none"])
-def test_positions_that_are_functions_need_no_matrices(position: str) -> None:
+def test_computed_positions_need_no_matrices(position: str) -> None:
     model = small_model(position=position)
     images = torch.randn(1, 3, 24, 8)
-    assert torch.equal(AnySize(model, (8, 8))(images), model(images))
+    assert torch.equal(DynamicSizeViT(model, (8, 8))(images), model(images))
 
 
-def test_normalisation_inside_the_graph_is_that_of_the_preprocessing() -> None:
+def test_normalisation_in_the_graph_equals_preprocessing() -> None:
     model = small_model()
     pixels = torch.randint(0, 256, (2, 16, 16, 3), dtype=torch.uint8)
-    probabilities, logits = FromPixels(model, model.info.preprocess)(pixels)
+    probabilities, logits = WithPreprocessing(model, model.info.preprocess)(pixels)
     expected = model(model.info.preprocess.normalize(pixels.permute(0, 3, 1, 2)))
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(probabilities, expected.softmax(-1), rtol=0, atol=1e-6)

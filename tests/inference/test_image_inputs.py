@@ -1,5 +1,7 @@
 """Image inputs: every accepted type gives the same batch, and what is no image is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from PIL import Image
 
 from tests.model.small import small_model
 from vitkit.data.preprocess import Preprocess
-from vitkit.errors import InputError
+from vitkit.errors import DataError, InputError
 from vitkit.inference.image_inputs import MAX_PREVIEW_SIDE, as_list, find_images, prepare_images, preview
 from vitkit.model import ModelInfo
 
@@ -66,3 +68,39 @@ def test_folders_are_searched_in_sorted_order_without_hidden_files(tmp_path):
         (tmp_path / name).touch()
     assert [path.name for path in find_images([str(tmp_path)])] == ["a.jpg", "b.png"]
     assert [path.name for path in find_images([str(tmp_path / "*.png")])] == ["b.png"]
+
+
+def test_images_are_found_by_name_folder_and_pattern(tmp_path: Path) -> None:
+    image_file = tmp_path / "a.png"
+    image_file.write_bytes(b"")
+    folder = image_file.parent
+    (folder / "notes.txt").write_text("")
+    (folder / "deeper.png").mkdir()
+    other = folder / "deeper.png" / "c.JPG"
+    other.write_bytes(b"")
+    for hidden in (folder / "._a.png", folder / ".cache" / "b.png"):  # as macOS and file managers leave them
+        hidden.parent.mkdir(exist_ok=True)
+        hidden.write_bytes(b"")
+    assert find_images([str(folder)]) == [image_file, other]
+    assert find_images([str(folder / "*.png"), str(other)]) == [image_file, other]
+    assert find_images(["-"]) == [Path("-")]
+    with pytest.raises(DataError, match="no such file or folder"):
+        find_images([str(folder / "*.bmp")])
+    (folder / "empty").mkdir()
+    with pytest.raises(DataError, match="no images in"):
+        find_images([str(folder / "empty")])
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (3.5, "not float"),
+        (torch.full((3, 8, 8), 2.0), "outside of 0…1"),
+        (torch.full((3, 8, 8), float("nan")), "outside of 0…1"),
+        (torch.zeros(3, 8, 8, dtype=torch.int64), "expected uint8"),
+        (torch.zeros(8), "is no image"),
+    ],
+)
+def test_an_input_that_is_no_image_is_a_one_line_error(image: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_list(image)

@@ -14,7 +14,7 @@ from vitkit.bench.memory import peaks
 from vitkit.bench.peak_flops import peak_macs_per_s
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, UnknownNameError, WorkError, first_line
-from vitkit.inference.autotune import choose
+from vitkit.inference.autotune import choose_engine
 from vitkit.inference.engines import make_engine
 from vitkit.model import ViT
 from vitkit.model.summary import summarize
@@ -82,7 +82,7 @@ def prepare(name: str, job: Job) -> Run:
 def _engine(name: str, job: Job) -> Run:
     pixels, preprocess = job.pixels(), job.preprocess()
     if name == "auto":
-        engine = choose(job.model, preprocess, MUCH_WORK, job.batch).engine
+        engine = choose_engine(job.model, preprocess, MUCH_WORK, job.batch).engine
     else:
         engine = make_engine(name, job.model, preprocess)
     return lambda: engine(pixels)

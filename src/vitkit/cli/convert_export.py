@@ -8,11 +8,11 @@ from vitkit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from vitkit.cli.convert import Convert
-    from vitkit.export.export import Export
+    from vitkit.export import ExportResult
 
 
 def to_runtime(command: "Convert") -> int:
-    from vitkit.export.export import export
+    from vitkit.export import export_model
     from vitkit.training.checkpoint import as_model_dir
     from vitkit.weights.load import load_with_report
 
@@ -21,13 +21,13 @@ def to_runtime(command: "Convert") -> int:
     with as_model_dir(command.source) as source:
         model, report = load_with_report(source, **command.options())
     print_assumptions(report)
-    done = export(
+    done = export_model(
         model,
         command.out,
         command.to,
         int8=command.int8,
         calibrate=command.calibrate,
-        sizes=sizes,
+        image_sizes=sizes,
         dynamic_size=command.dynamic_size,
         with_preprocessing=command.with_preprocessing,
         **{key: value for key, value in opening.items() if value is not None},
@@ -39,7 +39,7 @@ def to_runtime(command: "Convert") -> int:
     return 0
 
 
-def _show(done: "Export", source: str) -> None:
+def _show(done: "ExportResult", source: str) -> None:
     print_table(
         f"{source} → {done.folder}, run in {done.to} beside the torch model",
         ["file", "images", "max logit difference", "top-1 agrees", "top-1 before", "after", "MB", "× torch, 1 image"],

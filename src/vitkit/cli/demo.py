@@ -68,7 +68,7 @@ def _predict_examples(run: str, count: int = 5) -> list[dict[str, Any]]:
 
     data = open_data("digits")
     test = data.splits["test"]
-    found = Predictor(run).many([test.images[i] for i in range(count)], top=1)
+    found = Predictor(run).predict_many([test.images[i] for i in range(count)], top=1)
     return [
         {
             "path": test.images.name(i),

@@ -58,14 +58,19 @@ class Predict:
         if self.csv:
             check_output_file(self.csv, "--csv")
         paths = find_images(self.images)
-        predictor = Predictor(self._open(), self.engine, images=len(paths), size=self.size)
-        print(f"vitkit: engine {predictor.chosen}", file=sys.stderr)
+        predictor = Predictor(
+            self._open(),
+            self.engine,
+            expected_images=len(paths),
+            batch_size=None if self.batch == "auto" else self.batch,
+            image_size=self.size,
+        )
+        print(f"vitkit: engine {predictor.engine_description}", file=sys.stderr)
         bad = 0
-        batch = None if self.batch == "auto" else self.batch
         with self._writer(paths, predictor) as write, progress_bar("predicting", quiet=len(paths) == 1) as progress:
             pictures = [_standard_input() if str(path) == "-" else path for path in paths]
             for done, (path, found) in enumerate(
-                zip(paths, predictor.stream(pictures, self.top, batch), strict=True), start=1
+                zip(paths, predictor.stream(pictures, self.top), strict=True), start=1
             ):
                 if isinstance(found, CorruptImageError):
                     bad += 1

@@ -79,5 +79,5 @@ def _announce(address: str, service: "InferenceService") -> None:
     for served in service.models.values():
         for line in served.assumptions:
             print(f"vitkit: assumed for {served.name}: {line}", file=sys.stderr)
-        print(f"{served.name}: {len(served.predictor.class_names)} classes, {served.predictor.chosen}")
+        print(f"{served.name}: {len(served.predictor.class_names)} classes, {served.predictor.engine_description}")
     print(f"serving at {address} (Ctrl-C stops)", flush=True)

@@ -1,11 +1,13 @@
-"""The real images that an export is calibrated on and judged by: of given data, of the model's own, or samples."""
+"""Collects the images for an export: some to compare it with the torch model, others to calibrate int8 ranges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from vitkit.data.dataset import Dataset, Split
 from vitkit.data.open import open_data
@@ -13,72 +15,106 @@ from vitkit.data.pipeline import read_split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
 from vitkit.evaluation.label_map import match_labels
-from vitkit.export.samples import sample_images
 
 CALIBRATION_IMAGES = 300
-CHECK_IMAGES = 512
+PARITY_IMAGES = 512
+# Photographs in installed packages: matplotlib is a dependency of vitkit, scikit-learn is optional.
+_PHOTOGRAPHS = (
+    ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
+    ("sklearn", "datasets/images/china.jpg"),
+    ("sklearn", "datasets/images/flower.jpg"),
+)
 
 
 @dataclass(frozen=True)
-class CheckSet:
+class ParityImages:
+    """Images for the comparison of an export with the torch model."""
+
     name: str
-    pixels: np.ndarray  # (N, H, W, C) uint8: to judge by
-    labels: np.ndarray | None = None  # None: the images have no labels that the model knows
-    calibration: np.ndarray | None = None  # (M, H, W, C) uint8, none of `pixels`; None: samples do not calibrate
+    pixels: np.ndarray  # (N, H, W, C) uint8
+    labels: np.ndarray | None = None  # None: the model does not have these classes
+    calibration: np.ndarray | None = None  # (M, H, W, C) uint8, disjoint from `pixels`; None: none for int8
 
 
-def from_samples(preprocess: Preprocess) -> CheckSet:
-    images = sample_images()
-    if preprocess.channels not in (1, 3):  # no photograph has such channels: its own, over and over
-        images = [np.resize(image.transpose(2, 0, 1), (preprocess.channels, *image.shape[:2])).transpose(1, 2, 0)
-                  for image in images]  # fmt: skip
-    return CheckSet("sample photographs", np.stack([preprocess.array(image) for image in images]))
-
-
-def from_data(
+def parity_images_from_data(
     data: str | Path,
     preprocess: Preprocess,
     class_names: Sequence[str],
     *,
-    images: int = CHECK_IMAGES,
-    **opening: Any,
-) -> CheckSet:
-    """Calibrated on training images, judged by others: those of the test split if there is one, else validation.
+    images: int = PARITY_IMAGES,
+    **open_options: Any,
+) -> ParityImages:
+    """Take calibration images from the training split and parity images from the test split, else validation.
 
-    `opening`: as `open_data` takes it.
+    `open_options` are arguments of `open_data`.
     """
-    opened = open_data(data, **opening)
-    name = next(n for n in ("test", "val", "train") if n in opened.splits)
-    judging, labelled = _labelled(opened, opened.splits[name], class_names)
-    training = opened.splits.get("train")
-    if training is None or name == "train":  # one split only: every second image judges, the others calibrate
-        halves = [judging.subset(np.arange(start, len(judging), 2)) for start in (0, 1)]
-        judging, training = halves[0], halves[1]
-    pixels, labels = _read(judging, preprocess, images)
+    dataset = open_data(data, **open_options)
+    name = next(n for n in ("test", "val", "train") if n in dataset.splits)
+    parity, has_labels = _match_labels(dataset, dataset.splits[name], class_names)
+    training = dataset.splits.get("train")
+    if training is None or name == "train":  # a single split: every second image is for calibration
+        parity, training = (parity.subset(np.arange(start, len(parity), 2)) for start in (0, 1))
+    pixels, labels = _read(parity, preprocess, images)
     calibration, _ = _read(training, preprocess, CALIBRATION_IMAGES)
-    return CheckSet(f"{opened.name}, {name} split", pixels, labels if labelled else None, calibration)
+    return ParityImages(f"{dataset.name}, {name} split", pixels, labels if has_labels else None, calibration)
 
 
-def own_data(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How to open the data that the model was trained on, if they are here. Nothing is downloaded for a check."""
+def parity_images_from_samples(preprocess: Preprocess) -> ParityImages:
+    """Take crops of sample photographs. They suffice for a comparison, not for calibration."""
+    images = sample_crops()
+    if preprocess.channels not in (1, 3):  # repeat the three channels as often as needed
+        images = [np.resize(image.transpose(2, 0, 1), (preprocess.channels, *image.shape[:2])).transpose(1, 2, 0)
+                  for image in images]  # fmt: skip
+    return ParityImages("sample photographs", np.stack([preprocess.array(image) for image in images]))
+
+
+def training_data_options(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of `open_data` for the model's training data, or None if they are not on this machine.
+
+    Nothing is downloaded for a comparison.
+    """
     data = recipe.get("data", "")
     if not data or not (data == "digits" or Path(data).exists()):
         return None
     return {key: recipe[key] for key in ("data", "label", "seed", "val_fraction") if key in recipe}
 
 
-def _labelled(data: Dataset, split: Split, class_names: Sequence[str]) -> tuple[Split, bool]:
-    """In the model's numbering; or as it is, and False, where its classes are not the model's."""
+def sample_photographs() -> list[Path]:
+    """Return photographs that installed packages contain. Noise would not do: models are never confident on it."""
+    found = []
+    for package, place in _PHOTOGRAPHS:
+        spec = find_spec(package)  # finds the folder without importing the package
+        if spec is not None and spec.origin is not None and (path := Path(spec.origin).parent / place).is_file():
+            found.append(path)
+    return found
+
+
+def sample_crops(count: int = 32) -> list[np.ndarray]:
+    """Return square crops of the sample photographs, at fixed places, of falling size, every second one mirrored."""
+    photographs = [np.asarray(Image.open(path).convert("RGB")) for path in sample_photographs()]
+    rng = np.random.default_rng(0)
+    crops = []
+    for i in range(count):
+        photograph = photographs[i % len(photographs)]
+        side = int(min(photograph.shape[:2]) * (1.0 - 0.7 * i / count))
+        top, left = (int(rng.integers(0, length - side + 1)) for length in photograph.shape[:2])
+        crop = photograph[top : top + side, left : left + side]
+        crops.append(np.ascontiguousarray(crop[:, ::-1] if i % 2 else crop))
+    return crops
+
+
+def _match_labels(data: Dataset, split: Split, class_names: Sequence[str]) -> tuple[Split, bool]:
+    """Return the split with the model's label indices and True, or unchanged and False if the classes differ."""
     try:
         return match_labels(data, split, class_names), True
     except DataError:
         return split, False
 
 
-def _read(split: Split, preprocess: Preprocess, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Evenly spread: splits are sorted by class."""
-    places = np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).round().astype(np.int64))
-    arrays, kept, _ = read_split(split.subset(places), preprocess.array)
+def _read(split: Split, preprocess: Preprocess, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read at most `limit` images at equal distances: splits are sorted by class."""
+    indices = np.unique(np.linspace(0, len(split) - 1, min(limit, len(split))).round().astype(np.int64))
+    arrays, kept, _ = read_split(split.subset(indices), preprocess.array)
     if not arrays:
-        raise DataError("no images to check the export by: give a data set that holds some")
+        raise DataError("no images to compare the export on: pass a data set with readable images")
     return np.stack(arrays), kept.labels

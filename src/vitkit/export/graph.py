@@ -1,18 +1,17 @@
-"""A ViT as one graph that a runtime can run: traced by torch, written as ONNX. OpenVINO reads the same file.
+"""Traces a ViT with torch and writes it as an ONNX graph. OpenVINO reads the same graph.
 
-The batch is free. The size is baked in, or free as well; then the learned table of positions must be resampled inside
-the graph, and the resizing operators of runtimes differ from torch's antialiased one. But resampling is linear and
-separable: R · table · Cᵀ, where R and C depend on the two grid lengths alone. The matrices of every length up to a
-limit are computed here, by torch, and stored; the graph looks up two of them.
+The batch size is dynamic. The image size is fixed, or dynamic as well; then the learned position table must be
+resampled inside the graph, and the resize operators of runtimes differ from torch's antialiased one. But resampling is
+linear and separable: R · table · Cᵀ, where R and C depend only on the two grid lengths. torch computes the matrices of
+every length up to a limit here, and the graph looks up two of them.
 
 Shapes: b batch, c channels, (h, w) pixels, k classes, (gh, gw) grid of patches, d width.
 """
 
-import contextlib
-import io
-import logging
+import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,48 +22,49 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.export.metadata import ExportInfo
-from vitkit.export.packages import need
+from vitkit.export.metadata import ExportMetadata
 from vitkit.model import ViT
 from vitkit.model.config import Pair
+from vitkit.runtime.packages import require_package
 
-_MOST_IMAGES = 65_535
+MAX_BATCH_SIZE = 65_535
+_converter_lock = threading.RLock()
 
 
-class AnySize(ViT):
-    """The same model and weights; a learned table is resampled by looked-up matrices, up to a grid of `limit`."""
+class DynamicSizeViT(ViT):
+    """A ViT with the weights of `model` that resamples learned positions by matrices, up to a grid of `max_grid`."""
 
-    def __init__(self, model: ViT, limit: Pair) -> None:
+    def __init__(self, model: ViT, max_grid: Pair) -> None:
         with torch.device("meta"):
             super().__init__(model.config)
         self.load_state_dict(model.state_dict(), assign=True)
         c = model.config
         self.rows: Tensor
         self.columns: Tensor
-        for name, old, most in (("rows", c.grid[0], limit[0]), ("columns", c.grid[1], limit[1])):
-            self.register_buffer(name, resampling_matrices(old, most, c.position_resample), persistent=False)
+        for name, old, longest in (("rows", c.grid[0], max_grid[0]), ("columns", c.grid[1], max_grid[1])):
+            self.register_buffer(name, resampling_matrices(old, longest, c.position_resample), persistent=False)
 
     def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
         if self.pos_embed is None:
             return super()._positions(grid)
         class_position, table = super()._positions(self.config.grid)  # as trained, not resampled
         rows, columns = self.rows[grid[0] - 1, : grid[0]], self.columns[grid[1] - 1, : grid[1]]
-        picture = rearrange(table, "(gh gw) d -> d gh gw", gh=self.config.grid[0])
-        return class_position, rearrange(rows @ picture @ columns.mT, "d gh gw -> (gh gw) d")
+        planes = rearrange(table, "(gh gw) d -> d gh gw", gh=self.config.grid[0])
+        return class_position, rearrange(rows @ planes @ columns.mT, "d gh gw -> (gh gw) d")
 
 
-def resampling_matrices(old: int, most: int, mode: str) -> Tensor:
-    """(most, most, old): the first n rows of entry n - 1 resample `old` values to n, as torch does to unit vectors."""
-    # Side by side, not as columns of width 1: there torch 2.13 returns the first row for every row.
+def resampling_matrices(old: int, longest: int, mode: str) -> Tensor:
+    """Return (longest, longest, old): the first n rows of entry n - 1 resample `old` values to n, as torch does."""
+    # One image of all unit vectors: for images of width 1, torch 2.13 returns the first row for every row.
     units = torch.eye(old)[None, None]
-    matrices = torch.zeros(most, most, old)
-    for n in range(1, most + 1):
+    matrices = torch.zeros(longest, longest, old)
+    for n in range(1, longest + 1):
         matrices[n - 1, :n] = F.interpolate(units, size=(n, old), mode=mode, antialias=True)[0, 0]
     return matrices
 
 
-class FromPixels(nn.Module):
-    """uint8 (b, h, w, c), resized and no more → probabilities, and the logits that they come from."""
+class WithPreprocessing(nn.Module):
+    """Maps resized pixels, uint8 (b, h, w, c), to probabilities and logits."""
 
     def __init__(self, model: ViT, preprocess: Preprocess) -> None:
         super().__init__()
@@ -80,65 +80,62 @@ class FromPixels(nn.Module):
         return logits.softmax(dim=-1), logits
 
 
-def write_onnx(model: ViT, info: ExportInfo, path: Path) -> None:
-    """Trace and write. The file holds the weights and `info`; above 2 GB, ONNX's limit, the weights stand beside it."""
-    need("onnx", "ONNX export")
-    need("onnxscript", "ONNX export")
-    height, width = info.preprocess.size
-    grid = info.largest[0] // info.patch_size[0], info.largest[1] // info.patch_size[1]
-    vit = AnySize(model, grid) if info.any_size else model
-    free: dict[int, object] = {0: torch.export.Dim("batch", min=1, max=_MOST_IMAGES)}
+def write_onnx(model: ViT, metadata: ExportMetadata, path: Path) -> None:
+    """Trace the model and write graph, weights and metadata. Weights above ONNX's 2 GB limit get their own file."""
+    require_package("onnx", "ONNX export")
+    require_package("onnxscript", "ONNX export")
+    height, width = metadata.preprocess.size
+    grid = metadata.max_size[0] // metadata.patch_size[0], metadata.max_size[1] // metadata.patch_size[1]
+    vit = DynamicSizeViT(model, grid) if metadata.dynamic_size else model
+    dynamic: dict[int, object] = {0: torch.export.Dim("batch", min=1, max=MAX_BATCH_SIZE)}
     sides = [
-        patch * torch.export.Dim(name, min=2, max=most)
-        for name, patch, most in zip(("grid_height", "grid_width"), info.patch_size, grid, strict=True)
+        patch * torch.export.Dim(name, min=2, max=longest)
+        for name, patch, longest in zip(("grid_height", "grid_width"), metadata.patch_size, grid, strict=True)
     ]
-    if info.takes == "pixels":
-        traced: nn.Module = FromPixels(vit, info.preprocess).eval()
-        example, where = torch.zeros(2, height, width, info.preprocess.channels, dtype=torch.uint8), (1, 2)
+    if metadata.input_kind == "pixels":
+        traced: nn.Module = WithPreprocessing(vit, metadata.preprocess).eval()
+        example, axes = torch.zeros(2, height, width, metadata.preprocess.channels, dtype=torch.uint8), (1, 2)
         outputs = ["probabilities", "logits"]
     else:
         traced, outputs = vit.eval(), ["logits"]
-        example, where = torch.zeros(2, info.preprocess.channels, height, width), (2, 3)
-    if info.any_size:
-        free |= dict(zip(where, sides, strict=True))
-    with quiet():
+        example, axes = torch.zeros(2, metadata.preprocess.channels, height, width), (2, 3)
+    if metadata.dynamic_size:
+        dynamic |= dict(zip(axes, sides, strict=True))
+    with ignore_warnings():
         program = torch.onnx.export(
-            traced, (example,), dynamo=True, dynamic_shapes=(free,), input_names=[info.takes], output_names=outputs,
-            verbose=False,
+            traced, (example,), dynamo=True, dynamic_shapes=(dynamic,), input_names=[metadata.input_kind],
+            output_names=outputs, verbose=False,
         )  # fmt: skip
     assert program is not None
-    program.model.metadata_props.update(info.to_strings())
+    program.model.metadata_props.update(metadata.to_strings())
     program.save(path)
 
 
-def write_openvino(model: ViT, info: ExportInfo, path: Path) -> None:
-    """.xml and .bin, read from an ONNX file."""
-    ov = need("openvino", "OpenVINO export")
+def write_openvino(model: ViT, metadata: ExportMetadata, path: Path) -> None:
+    """Write .xml and .bin files, converted from a temporary ONNX file."""
+    ov = require_package("openvino", "OpenVINO export")
     with TemporaryDirectory() as folder:
         onnx = Path(folder) / "model.onnx"
-        write_onnx(model, info, onnx)
-        save_openvino(ov.Core().read_model(onnx), info, path)  # convert_model would report its use over the network
+        write_onnx(model, metadata, onnx)
+        save_openvino(ov.Core().read_model(onnx), metadata, path)  # convert_model would send usage statistics
 
 
-def save_openvino(graph: Any, info: ExportInfo, path: Path) -> None:
-    """Never over the files that the graph was read from: its weights are mapped from there. They stay float32, which
-    is not OpenVINO's own choice."""
-    for key, value in info.to_strings().items():
+def save_openvino(graph: Any, metadata: ExportMetadata, path: Path) -> None:
+    """Write the graph in float32. `path` must differ from the file that the graph was read from, which is mapped."""
+    for key, value in metadata.to_strings().items():
         graph.set_rt_info(value, key.split("."))
-    need("openvino", "OpenVINO export").save_model(graph, path, compress_to_fp16=False)
+    require_package("openvino", "OpenVINO export").save_model(graph, path, compress_to_fp16=False)
 
 
 WRITERS = {"onnx": write_onnx, "openvino": write_openvino}
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """The exporter speaks of its own plans and deprecations, on every channel; its errors are exceptions."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+@contextmanager
+def ignore_warnings() -> Iterator[None]:
+    """Ignore Python warnings within the context: converters warn about their own deprecations.
+
+    Filters belong to the process, so one thread at a time may change them.
+    """
+    with _converter_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

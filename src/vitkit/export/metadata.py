@@ -1,6 +1,6 @@
-"""What an exported graph says about itself: with it, one file answers as the model folder did, without the folder.
+"""The metadata inside an exported file: class names, preprocessing and input format. With it, one file is enough.
 
-An ONNX file keeps it in its metadata, an OpenVINO file in its runtime information: one entry per field, in JSON.
+An ONNX file stores it as metadata properties, an OpenVINO file as runtime information: one JSON entry per field.
 """
 
 import json
@@ -13,81 +13,112 @@ import numpy as np
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import InputError, UsageError, WeightsError
+from vitkit.model import ViT
+from vitkit.version import __version__
+from vitkit.weights.state_dict import hash_weights
 
 PREFIX = "vitkit"
 SUFFIXES = {".onnx": "onnx", ".xml": "openvino"}
+_STORED_AS = {"input_kind": "takes", "dynamic_size": "any_size", "max_size": "largest"}  # field → name in the file
 
 
 @dataclass(frozen=True)
-class ExportInfo:
+class ExportMetadata:
+    """Describes an exported graph: its input, its classes and the model that it was made from."""
+
     class_names: tuple[str, ...]
-    preprocess: Preprocess  # of the size that the graph was made for
+    preprocess: Preprocess  # at the image size of the graph
     patch_size: tuple[int, int]
-    takes: str  # "images": float32 (B, C, H, W), normalised; "pixels": uint8 (B, H, W, C), resized and no more
-    any_size: bool  # or only that of `preprocess`
-    largest: tuple[int, int]  # (height, width) in pixels
+    input_kind: str  # "images": normalised float32 (B, C, H, W); "pixels": resized uint8 (B, H, W, C)
+    dynamic_size: bool  # False: the graph accepts only the size of `preprocess`
+    max_size: tuple[int, int]  # (height, width) in pixels
     precision: str  # "fp32" or "int8"
-    weights_sha256: str  # of the tensors that were exported
+    weights_sha256: str  # of the weights before export
     vitkit_version: str
+
+    @classmethod
+    def from_model(
+        cls, model: ViT, preprocess: Preprocess, input_kind: str = "images", dynamic_size: bool = False
+    ) -> "ExportMetadata":
+        """Return the metadata of a float32 export. A dynamic size is limited to 64 patches or twice the grid."""
+        patch, size = model.config.patch_size, preprocess.size
+        grid = [max(64, 2 * s // p) for s, p in zip(size, patch, strict=True)]
+        return cls(
+            class_names=tuple(model.info.class_names),
+            preprocess=preprocess,
+            patch_size=patch,
+            input_kind=input_kind,
+            dynamic_size=dynamic_size,
+            max_size=(grid[0] * patch[0], grid[1] * patch[1]) if dynamic_size else size,
+            precision="fp32",
+            weights_sha256=hash_weights(model),
+            vitkit_version=__version__,
+        )
 
     def to_strings(self) -> dict[str, str]:
         values = {**vars(self), "preprocess": self.preprocess.to_dict()}
-        return {f"{PREFIX}.{key}": json.dumps(value, ensure_ascii=False) for key, value in values.items()}
+        return {_entry(name): json.dumps(value, ensure_ascii=False) for name, value in values.items()}
 
     @classmethod
-    def from_strings(cls, strings: Mapping[str, str], path: Path) -> "ExportInfo":
-        values = {k.removeprefix(f"{PREFIX}."): v for k, v in strings.items() if k.startswith(f"{PREFIX}.")}
+    def from_strings(cls, strings: Mapping[str, str], path: Path) -> "ExportMetadata":
         try:
-            read: dict[str, Any] = {key: json.loads(values[key]) for key in cls.__dataclass_fields__}
-            pairs = {key: tuple(read[key]) for key in ("class_names", "patch_size", "largest")}
-            return cls(**{**read, **pairs, "preprocess": Preprocess.from_dict(read["preprocess"])})
+            values: dict[str, Any] = {name: json.loads(strings[_entry(name)]) for name in cls.__dataclass_fields__}
+            pairs = {name: tuple(values[name]) for name in ("class_names", "patch_size", "max_size")}
+            return cls(**{**values, **pairs, "preprocess": Preprocess.from_dict(values["preprocess"])})
         except (KeyError, json.JSONDecodeError, TypeError, UsageError) as error:
             raise WeightsError(
-                f"{path} brings no class names and preprocessing that can be read ({type(error).__name__}): "
+                f"{path} has no readable class names and preprocessing ({type(error).__name__}): "
                 "export the model again with `vitkit convert`"
             ) from error
 
-    def feed(self, pixels: np.ndarray) -> np.ndarray:
-        """(B, H, W, C) uint8, resized → what the graph takes. The same steps in the same order as `normalize`."""
-        self.check(pixels)
-        if self.takes == "pixels":
+    def prepare_input(self, pixels: np.ndarray) -> np.ndarray:
+        """Convert resized pixels (B, H, W, C) uint8 to the input of the graph, with the arithmetic of `normalize`."""
+        self.check_pixels(pixels)
+        if self.input_kind == "pixels":
             return np.ascontiguousarray(pixels)
         mean, std = (np.array(v, dtype=np.float32) for v in (self.preprocess.mean, self.preprocess.std))
         normal = (pixels.astype(np.float32) / np.float32(255) - mean) / std
         return np.ascontiguousarray(normal.transpose(0, 3, 1, 2))
 
-    def check(self, pixels: np.ndarray) -> None:
-        """A runtime would say it in its own words, or crash, or answer."""
+    def check_pixels(self, pixels: np.ndarray) -> None:
+        """Raise an error for pixels that the graph cannot accept: runtimes may crash, or return wrong numbers."""
         size, channels = pixels.shape[1:3], self.preprocess.channels
         if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] != channels:
             raise InputError(
                 f"pixels are {pixels.dtype} {pixels.shape}: expected uint8 (batch, height, width, {channels})"
             )
-        if not self.any_size and size != self.preprocess.size:
+        if not self.dynamic_size and size != self.preprocess.size:
             raise InputError(
-                f"pixels are {size}, this export takes {self.preprocess.size}: resize, or export with any size"
+                f"pixels are {size}, this export takes {self.preprocess.size}: resize, or export with --dynamic-size"
             )
-        if any(s % p or s > limit for s, p, limit in zip(size, self.patch_size, self.largest, strict=True)):
-            raise InputError(f"pixels are {size}: expected multiples of {self.patch_size} up to {self.largest}")
+        if any(s % p or s > limit for s, p, limit in zip(size, self.patch_size, self.max_size, strict=True)):
+            raise InputError(f"pixels are {size}: expected multiples of {self.patch_size} up to {self.max_size}")
 
 
-def find_exported(source: str | Path, size: int | tuple[int, int] | None = None) -> Path | None:
-    """The graph file that `source` is or holds; None where it is no export. Of several sizes, the one asked for."""
+def find_exported(source: str | Path, image_size: int | tuple[int, int] | None = None) -> Path | None:
+    """Return the graph file that `source` is or contains, or None if it is not an export.
+
+    If a folder has graphs of several sizes, `image_size` selects one.
+    """
     path = Path(source)
     if path.suffix in SUFFIXES and path.is_file():
         return path
     if not path.is_dir() or (path / "config.json").exists():
         return None
-    found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.stem.startswith("model"))
-    if len(found) < 2:
-        return found[0] if found else None
-    wanted = None if size is None else file_stem((size, size) if isinstance(size, int) else size)
-    named = {p.stem: p for p in found}
-    if wanted is None or wanted not in named:
-        raise InputError(f"{path} holds exports of several sizes ({', '.join(named)}): say which")
-    return named[wanted]
+    files = {p.stem: p for p in sorted(path.iterdir()) if p.suffix in SUFFIXES and p.stem.startswith("model")}
+    if len(files) < 2:
+        return next(iter(files.values()), None)
+    wanted = "" if image_size is None else file_stem(image_size)
+    if wanted not in files:
+        raise InputError(f"{path} has exports of several sizes ({', '.join(files)}): select one with --size")
+    return files[wanted]
 
 
-def file_stem(size: tuple[int, int]) -> str:
-    """Of a file that is one of several, each with its own size baked in."""
-    return f"model_{size[0]}x{size[1]}"
+def file_stem(image_size: int | tuple[int, int]) -> str:
+    """Return the name, without suffix, of a graph file in an export of several sizes."""
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    return f"model_{height}x{width}"
+
+
+def _entry(name: str) -> str:
+    return f"{PREFIX}.{_STORED_AS.get(name, name)}"

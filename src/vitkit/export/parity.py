@@ -1,30 +1,29 @@
-"""Is the exported model still the model? Measured on real images, in the runtime, right after the export."""
+"""Compares an exported model with the torch model, on real images and in the target runtime."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from vitkit.errors import WorkError
-from vitkit.export.calibration import CheckSet
-from vitkit.inference.scores import softmax
+from vitkit.export.calibration import ParityImages
+from vitkit.export.runtimes import softmax
 from vitkit.runtime.timing import medians, time_calls
 
-Run = Callable[[np.ndarray], np.ndarray]  # (B, H, W, C) uint8 → (B, K) logits
+Model = Callable[[np.ndarray], np.ndarray]  # (B, H, W, C) uint8 → (B, K) logits
 
-_BATCH = 16
+_BATCH_SIZE = 16
 _ROUNDS = 7
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What is still the same model. Where the two best logits lie closer than they may move, either may win."""
+    """The largest accepted differences between an export and the torch model."""
 
-    logits: float | None  # the largest difference of any logit; None: whatever it is
-    agreement: float  # the least share of images with the same top-1
-    accuracy_loss: float | None  # the most that top-1 on labelled images may fall; None: agreement says enough
+    logits: float | None  # the largest difference of a logit; None: any
+    agreement: float  # the smallest share of images with the same top-1 class
+    accuracy_loss: float | None  # the largest loss of top-1 accuracy on labelled images; None: any
 
 
 FP32 = Tolerance(logits=1e-3, agreement=1.0, accuracy_loss=None)
@@ -33,28 +32,32 @@ INT8 = Tolerance(logits=None, agreement=0.9, accuracy_loss=0.02)
 
 @dataclass(frozen=True)
 class Parity:
-    images: str  # what was compared on
+    """The measured differences between an export and the torch model."""
+
+    images: str  # the name of the images
     n: int
     max_logit_difference: float
-    largest_logit: float  # in magnitude, of the original: the scale of the line above
+    largest_logit: float  # magnitude in the torch model: the scale of the difference
     max_score_difference: float
-    agreement: float  # share of images with the same top-1
-    open_choices: int  # images whose two best logits lie closer than the largest difference: not counted against it
-    top1_before: float | None  # on labelled images
+    agreement: float  # share of images with the same top-1 class
+    near_ties: int  # images whose two best logits are closer than the difference; they count as agreement
+    top1_before: float | None  # accuracy on labelled images
     top1_after: float | None
-    size: int  # bytes on the disk
-    ms: float  # one image
-    ms_torch: float  # the same through the torch model, measured in turns with it
+    size: int  # bytes on disk
+    ms: float  # for one image
+    ms_torch: float  # for one image in torch, measured in interleaved rounds
 
     @property
     def speedup(self) -> float:
         return self.ms_torch / self.ms
 
     def to_dict(self) -> dict[str, object]:
-        return {**vars(self), "speedup": self.speedup}
+        """Return the entry of export.json, where `near_ties` is named open_choices."""
+        names = {"near_ties": "open_choices"}
+        return {**{names.get(name, name): value for name, value in vars(self).items()}, "speedup": self.speedup}
 
-    def judge(self, tolerance: Tolerance, what: str) -> None:
-        """Raise where the export is another model."""
+    def check(self, tolerance: Tolerance, subject: str) -> None:
+        """Raise an error if a difference exceeds its tolerance. `subject` begins the message."""
         loss = (self.top1_before or 0.0) - (self.top1_after or 0.0)
         problems = [
             f"logits differ by up to {self.max_logit_difference:.2g}, more than {tolerance.logits:.2g}"
@@ -65,40 +68,41 @@ class Parity:
             if tolerance.accuracy_loss is not None and loss > tolerance.accuracy_loss + 1e-9 else "",
         ]  # fmt: skip
         if found := "; ".join(filter(None, problems)):
-            raise WorkError(f"{what}: not the same model on {self.n} images ({self.images}): {found}; nothing was kept")
+            raise WorkError(
+                f"{subject} differs from the torch model on {self.n} images ({self.images}): {found}; "
+                "nothing was written"
+            )
 
 
-def measure(original: Run, exported: Run, check: CheckSet, size: int) -> Parity:
-    before, after = (_all(run, check.pixels) for run in (original, exported))
+def measure_parity(original: Model, exported: Model, images: ParityImages, size: int) -> Parity:
+    """Run both models on the images and return their differences and speeds. `size` is the export's size in bytes."""
+    before, after = (_logits(model, images.pixels) for model in (original, exported))
     differences = np.abs(after - before)
-    worst = float(differences.max())
+    largest = float(differences.max())
     best_two = np.sort(before, axis=1)[:, -2:]
     gap = best_two[:, -1] - best_two[:, 0] if before.shape[1] > 1 else np.full(len(before), np.inf)
-    # Int8 moves everything a little: there a near tie is a change of mind like any other.
-    open_choice = gap <= 2 * differences.max(axis=1) if worst <= (FP32.logits or 0) else np.zeros(len(gap), bool)
+    # Only rounding is excused: if differences are larger, as in int8, a changed near tie counts as a disagreement.
+    near_tie = gap <= 2 * differences.max(axis=1) if largest <= (FP32.logits or 0) else np.zeros(len(gap), bool)
     same = before.argmax(axis=1) == after.argmax(axis=1)
-    runs = {"torch": partial(original, check.pixels[:1]), "exported": partial(exported, check.pixels[:1])}
+    runs = {"torch": partial(original, images.pixels[:1]), "exported": partial(exported, images.pixels[:1])}
     seconds = medians(time_calls(runs, _ROUNDS))
-    tops = [None if check.labels is None else float((x.argmax(axis=1) == check.labels).mean()) for x in (before, after)]
+    labels = images.labels
+    top1 = [None if labels is None else float((x.argmax(axis=1) == labels).mean()) for x in (before, after)]
     return Parity(
-        images=check.name,
-        n=len(check.pixels),
-        max_logit_difference=worst,
+        images=images.name,
+        n=len(images.pixels),
+        max_logit_difference=largest,
         largest_logit=float(np.abs(before).max()),
         max_score_difference=float(np.abs(softmax(after) - softmax(before)).max()),
-        agreement=float((same | open_choice).mean()),
-        open_choices=int(open_choice.sum()),
-        top1_before=tops[0],
-        top1_after=tops[1],
+        agreement=float((same | near_tie).mean()),
+        near_ties=int(near_tie.sum()),
+        top1_before=top1[0],
+        top1_after=top1[1],
         size=size,
         ms=1e3 * seconds["exported"],
         ms_torch=1e3 * seconds["torch"],
     )
 
 
-def folder_size(paths: list[Path]) -> int:
-    return sum(path.stat().st_size for path in paths)
-
-
-def _all(run: Run, pixels: np.ndarray) -> np.ndarray:
-    return np.concatenate([run(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
+def _logits(model: Model, pixels: np.ndarray) -> np.ndarray:
+    return np.concatenate([model(pixels[i : i + _BATCH_SIZE]) for i in range(0, len(pixels), _BATCH_SIZE)])

@@ -1,4 +1,4 @@
-"""Images in, ranked labels out; and the model in other runtimes."""
+"""Predicts labels of images, with a choice of engines."""
 
 from vitkit.inference.image_inputs import find_images
 from vitkit.inference.predictor import Prediction, Predictor

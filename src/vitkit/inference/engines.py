@@ -1,12 +1,12 @@
-"""Ways to run a model behind one interface: (B, H, W, C) uint8 pixels, resized → (B, K) float32 logits.
+"""Engines: ways to run a model on resized pixels (B, H, W, C) uint8, with logits (B, K) float32 as output.
 
-eager     torch, as it is: ready at once
-compiled  torch's compiler, ahead of time: takes a minute or so once, then lies in the cache
+eager     torch, ready at once
+compiled  torch's ahead-of-time compiler: the first start takes about a minute
 onnx      ONNX Runtime
 openvino  OpenVINO
 
-What an engine has to prepare is kept in the user's cache under a key made of the weights and everything else that the
-result depends on, so that the second start is quick. All of them may be called from several threads at once.
+Compiled and converted models are cached. The key covers the weights and everything else that the result depends on.
+All engines may be called from several threads at once.
 """
 
 import contextlib
@@ -25,17 +25,16 @@ from torch import Tensor, nn
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import InputError, UnknownNameError, WorkError, first_line
-from vitkit.export.graph import WRITERS, quiet
-from vitkit.export.metadata import ExportInfo
-from vitkit.export.runtimes import Runtime, load_exported
+from vitkit.export.graph import MAX_BATCH_SIZE, WRITERS, ignore_warnings
+from vitkit.export.metadata import ExportMetadata
+from vitkit.export.runtimes import ExportedModel, TorchModel
 from vitkit.model import ViT
 from vitkit.runtime.cache import cache_folder, prune
-from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.runtime.device import bf16_inference_pays
 from vitkit.version import __version__
 from vitkit.weights.state_dict import hash_weights
 
-LIMIT = 8 * 2**30  # bytes of prepared engines that are kept
+CACHE_LIMIT = 8 * 2**30  # bytes of all cached engines
 
 
 class Engine(Protocol):
@@ -44,41 +43,17 @@ class Engine(Protocol):
     def __call__(self, pixels: np.ndarray) -> np.ndarray: ...
 
 
-class Exported:
-    """A graph in its runtime, wherever its file came from."""
-
-    def __init__(self, path: Path) -> None:
-        self.runtime: Runtime = load_exported(path)
-        self.info = self.runtime.info
-        self.name = f"{'openvino' if path.suffix == '.xml' else 'onnx'} {self.info.precision}"
-
-    def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        return self.runtime(self.info.feed(pixels))
-
-
-class Eager:
-    def __init__(self, model: ViT, preprocess: Preprocess) -> None:
-        self.model, self.preprocess, self.name = model, preprocess, "eager"
-        self.run: Callable[[Tensor], Tensor] = ThreadedInference(model)
-
-    @torch.inference_mode()
-    def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        weight = self.model.patch_embed.proj.weight
-        batch = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().to(weight.device)
-        return self.run(self.preprocess.normalize(batch).to(weight.dtype)).float().cpu().numpy()
-
-
-class Compiled(Eager):
-    """In bf16 with frozen weights where the processor multiplies it faster than float32."""
+class CompiledModel(TorchModel):
+    """Runs a compiled ViT: in bfloat16 with frozen weights if that is faster on the device, else in float32."""
 
     def __init__(self, model: ViT, preprocess: Preprocess) -> None:
         super().__init__(model, preprocess)
-        low = bf16_inference_pays(model.patch_embed.proj.weight.device)
-        self.name = f"compiled {'bf16' if low else 'fp32'}"
+        bf16 = bf16_inference_pays(model.patch_embed.proj.weight.device)
+        self.name = f"compiled {'bf16' if bf16 else 'fp32'}"
         path = compiled_path(model, preprocess)
         if not path.exists():
-            _compile(model, preprocess, low, path)
-        _used(path)
+            _compile(model, preprocess, bf16, path)
+        _touch(path)
         self.run = torch._inductor.aoti_load_package(str(path))
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
@@ -89,7 +64,7 @@ class Compiled(Eager):
         return super().__call__(pixels)
 
 
-class _InBf16(nn.Module):
+class _Bf16ViT(nn.Module):
     def __init__(self, model: ViT) -> None:
         super().__init__()
         self.model = model.to(torch.bfloat16)
@@ -99,89 +74,76 @@ class _InBf16(nn.Module):
 
 
 def compiled_path(model: ViT, preprocess: Preprocess) -> Path:
+    """Return the path of the compiled model in the cache, whether it exists or not."""
     device = model.patch_embed.proj.weight.device
     versions = __version__, torch.__version__
     machine = platform.machine(), dict(torch.cpu.get_capabilities()), device.type, bf16_inference_pays(device)
-    return cache_folder() / "engines" / f"{key(model, versions, preprocess.size, machine)}.pt2"
+    return cache_folder() / "engines" / f"{cache_key(model, versions, preprocess.size, machine)}.pt2"
 
 
-def _compile(model: ViT, preprocess: Preprocess, low: bool, path: Path) -> None:
-    weight = model.patch_embed.proj.weight
-    example = torch.zeros(2, preprocess.channels, *preprocess.size, device=weight.device, dtype=weight.dtype)
-    traced: nn.Module = _InBf16(copy.deepcopy(model)).eval() if low else model
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{os.getpid()}.{path.name}")
-    try:
-        with quiet(), torch.no_grad():
-            batch = torch.export.Dim("batch", min=1, max=65_535)
-            program = torch.export.export(traced, (example,), dynamic_shapes=({0: batch},))
-            # Frozen weights are packed for bf16 tiles; float32 was slower with them, on AVX2.
-            torch._inductor.aoti_compile_and_package(program, package_path=str(new), inductor_configs={"freezing": low})
-    except Exception as error:  # a missing C++ compiler above all, in whatever words the compiler driver has for it
-        new.unlink(missing_ok=True)
-        reason = first_line(error)[:200]
-        raise WorkError(f"the model cannot be compiled here ({reason}): use --engine eager") from error
-    os.replace(new, path)
-
-
-def exported_engine(to: str) -> Callable[[ViT, Preprocess], Exported]:
-    """The model through another runtime, converted on first use."""
-
-    def make(model: ViT, preprocess: Preprocess) -> Exported:
-        info = export_info(model, preprocess)
-        suffix = ".xml" if to == "openvino" else ".onnx"
-        folder = cache_folder() / "engines" / key(model, to, info.to_strings())
-        path = folder / f"model{suffix}"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            new = folder / f"new.{os.getpid()}{suffix}"
-            WRITERS[to](copy.deepcopy(model).cpu().float(), info, new)  # wherever the model itself is at work
-            if to == "openvino":
-                os.replace(new.with_suffix(".bin"), path.with_suffix(".bin"))
-            os.replace(new, path)
-        _used(folder)
-        return Exported(path)
-
-    return make
-
-
-def _used(made: Path) -> None:
-    """What has not been used for longest makes room."""
-    with contextlib.suppress(OSError):  # a cache that may only be read
-        made.touch()
-        prune(made.parent, keep=made, limit=LIMIT)
-
-
-def export_info(model: ViT, preprocess: Preprocess, takes: str = "images", any_size: bool = False) -> ExportInfo:
-    patch, size = model.config.patch_size, preprocess.size
-    grid = [max(64, 2 * s // p) for s, p in zip(size, patch, strict=True)]
-    return ExportInfo(
-        class_names=tuple(model.info.class_names),
-        preprocess=preprocess,
-        patch_size=patch,
-        takes=takes,
-        any_size=any_size,
-        largest=(grid[0] * patch[0], grid[1] * patch[1]) if any_size else size,
-        precision="fp32",
-        weights_sha256=hash_weights(model),
-        vitkit_version=__version__,
-    )
-
-
-def key(model: ViT, *parts: object) -> str:
+def cache_key(model: ViT, *parts: object) -> str:
+    """Return a key that changes with the weights, the architecture and `parts`."""
     text = json.dumps([hash_weights(model), model.config.to_dict(), parts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-ENGINES: dict[str, Callable[[ViT, Preprocess], Engine]] = {
-    "eager": Eager,
-    "compiled": Compiled,
-    "openvino": exported_engine("openvino"),
-    "onnx": exported_engine("onnx"),
-}
-
-
 def make_engine(name: str, model: ViT, preprocess: Preprocess) -> Engine:
+    """Return the engine of this name for the model. Some are compiled or converted on first use."""
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ["auto", *ENGINES])
     return ENGINES[name](model, preprocess)
+
+
+def _compile(model: ViT, preprocess: Preprocess, bf16: bool, path: Path) -> None:
+    weight = model.patch_embed.proj.weight
+    example = torch.zeros(2, preprocess.channels, *preprocess.size, device=weight.device, dtype=weight.dtype)
+    traced: nn.Module = _Bf16ViT(copy.deepcopy(model)).eval() if bf16 else model
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{os.getpid()}.{path.name}")
+    try:
+        with ignore_warnings(), torch.no_grad():
+            batch = torch.export.Dim("batch", min=1, max=MAX_BATCH_SIZE)
+            program = torch.export.export(traced, (example,), dynamic_shapes=({0: batch},))
+            # Freezing packs weights for bf16 tiles. In float32 it was slower, on AVX2.
+            config = {"freezing": bf16}
+            torch._inductor.aoti_compile_and_package(program, package_path=str(temporary), inductor_configs=config)
+    except Exception as error:  # mostly a missing C++ compiler, which torch reports in many ways
+        temporary.unlink(missing_ok=True)
+        reason = first_line(error)[:200]
+        raise WorkError(f"the model cannot be compiled here ({reason}): use --engine eager") from error
+    os.replace(temporary, path)
+
+
+def _exported_engine(to: str, suffix: str) -> Callable[[ViT, Preprocess], ExportedModel]:
+    """Return a function that opens the model in the runtime `to`, converted on first use."""
+
+    def make(model: ViT, preprocess: Preprocess) -> ExportedModel:
+        metadata = ExportMetadata.from_model(model, preprocess)
+        folder = cache_folder() / "engines" / cache_key(model, to, metadata.to_strings())
+        path = folder / f"model{suffix}"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = folder / f"new.{os.getpid()}{suffix}"
+            WRITERS[to](copy.deepcopy(model).cpu().float(), metadata, temporary)
+            if to == "openvino":
+                os.replace(temporary.with_suffix(".bin"), path.with_suffix(".bin"))
+            os.replace(temporary, path)
+        _touch(folder)
+        return ExportedModel(path)
+
+    return make
+
+
+def _touch(entry: Path) -> None:
+    """Mark a cache entry as used, and remove the least recently used ones above the limit."""
+    with contextlib.suppress(OSError):  # the cache may be read-only
+        entry.touch()
+        prune(entry.parent, keep=entry, limit=CACHE_LIMIT)
+
+
+ENGINES: dict[str, Callable[[ViT, Preprocess], Engine]] = {
+    "eager": TorchModel,
+    "compiled": CompiledModel,
+    "openvino": _exported_engine("openvino", ".xml"),
+    "onnx": _exported_engine("onnx", ".onnx"),
+}

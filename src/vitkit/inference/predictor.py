@@ -1,153 +1,144 @@
-"""`Predictor`: a model that answers. Class names and preprocessing come from its folder or file, from nowhere else."""
+"""`Predictor` maps images to ranked labels. Class names and preprocessing come from the model's own files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vitkit.data.pipeline import threaded_map
 from vitkit.errors import ConfigError, CorruptImageError
 from vitkit.export.metadata import SUFFIXES, find_exported
+from vitkit.export.runtimes import ExportedModel, softmax
+from vitkit.inference.autotune import choose_engine
+from vitkit.inference.engines import Engine, make_engine
 from vitkit.inference.image_inputs import DecodableImage, as_list
-from vitkit.inference.scores import softmax
+from vitkit.model import ViT
+from vitkit.runtime.data_parallel import IMAGES_PER_CORE, available_cores
+from vitkit.runtime.device import select_device
+from vitkit.weights.load import load_model
+from vitkit.weights.metadata import require_metadata
 
-if TYPE_CHECKING:
-    from vitkit.model import ViT
-
-AHEAD = 4  # batches that are decoded while the model works on another
-THREADS = 4  # that decode them
+DECODE_AHEAD = 4  # batches that are decoded while the model runs
+DECODE_THREADS = 4
 
 
 @dataclass(frozen=True)
 class Prediction:
+    """A label with its probability."""
+
     label: str
     score: float
 
 
 class Predictor:
-    """`Predictor("runs/pets")("cat.jpg")` → the labels, best first. Many images give a list of such answers.
+    """Predicts labels: `Predictor("runs/pets")("cat.jpg")` returns them ranked by probability.
 
-    `model` is whatever `load_model` takes, or an export: a folder, or its .onnx or .xml file. `engine` is eager,
-    compiled, openvino, onnx, or auto: chosen by the number of `images` to come and by a trial, and `chosen` says what
-    and why. Threads may share one.
+    `source` is a model, anything that `load_model` accepts, or an export (its folder, or its .onnx or .xml file).
+    `engine` is eager, compiled, openvino, onnx or auto. Auto chooses by the number of `expected_images`, with a timed
+    trial for large jobs; `engine_description` names the engine and the reason. `image_size` replaces the model's own
+    size, and `batch_size` is the number of images per forward pass. Threads may share a predictor.
     """
 
     def __init__(
         self,
-        model: "str | Path | ViT",
+        source: str | Path | ViT,
         engine: str = "auto",
         *,
-        images: int | None = None,
-        size: int | tuple[int, int] | None = None,
+        expected_images: int | None = None,
+        batch_size: int | None = None,
+        image_size: int | tuple[int, int] | None = None,
         device: str = "auto",
     ) -> None:
         self.model: ViT | None = None
-        exported = find_exported(model, size) if isinstance(model, str | Path) else None
+        self.engine: Engine
+        self.class_names: Sequence[str]
+        exported = None if isinstance(source, ViT) else find_exported(source, image_size)
         if exported is not None:
-            self._open_exported(exported, engine, size)
+            kind = SUFFIXES[exported.suffix]
+            if engine not in ("auto", kind):
+                raise ConfigError(f"{exported} is an export for {kind}: it cannot run with engine {engine!r}")
+            self.engine, reason = (runner := ExportedModel(exported)), "the model is an export"
+            self.class_names, preprocess = runner.metadata.class_names, runner.metadata.preprocess
         else:
-            self._open_model(model, engine, images, size, device)
-
-    def _open_exported(self, path: Path, engine: str, size: int | tuple[int, int] | None) -> None:
-        from vitkit.inference.engines import Engine, Exported
-
-        kind = SUFFIXES[path.suffix]
-        if engine not in ("auto", kind):
-            raise ConfigError(f"{path} is an export for {kind}: it cannot run as {engine!r}")
-        made = Exported(path)
-        self.engine: Engine = made
-        self.chosen = f"{made.name}: the model is an export"
-        self.class_names: Sequence[str] = made.info.class_names
-        self.preprocess = made.info.preprocess if size is None else made.info.preprocess.replace(size=size)
-
-    def _open_model(self, model: "str | Path | ViT", engine: str, images: int | None, size: Any, device: str) -> None:
-        from vitkit.inference.autotune import choose
-        from vitkit.inference.engines import make_engine
-        from vitkit.model import ViT
-        from vitkit.runtime.device import select_device
-        from vitkit.weights.load import load_model
-        from vitkit.weights.metadata import require_metadata
-
-        given = isinstance(model, ViT)
-        self.model = vit = (model if isinstance(model, ViT) else load_model(model, select_device(device))).eval()
-        self.class_names, preprocess = require_metadata(vit, "the model" if given else model)
-        self.preprocess = preprocess if size is None else preprocess.replace(size=size)
-        if engine == "auto":
-            choice = choose(vit, self.preprocess, images, self.batch_size())
-            self.engine, why = choice.engine, choice.why
-        else:
-            self.engine, why = make_engine(engine, vit, self.preprocess), "as asked"
-        self.chosen = f"{self.engine.name}: {why}"
+            self.model = source if isinstance(source, ViT) else load_model(source, select_device(device))
+            self.model.eval()
+            self.class_names, preprocess = require_metadata(self.model, "the model" if self.model is source else source)
+        self.preprocess = preprocess if image_size is None else preprocess.replace(size=image_size)
+        self.batch_size = batch_size or self._default_batch_size()
+        if self.model is not None and engine == "auto":
+            choice = choose_engine(self.model, self.preprocess, expected_images, self.batch_size)
+            self.engine, reason = choice.engine, choice.reason
+        elif self.model is not None:
+            self.engine, reason = make_engine(engine, self.model, self.preprocess), "as requested"
+        self.engine_description = f"{self.engine.name}: {reason}"
 
     def __call__(self, images: Any, top: int = 5) -> list[Prediction] | list[list[Prediction]]:
-        """Paths, bytes, Pillow images, arrays or tensors, one or many: see `image_inputs.as_list`."""
-        pictures, single = as_list(images)
-        answers = self._answers(pictures, top)
-        return answers[0] if single else answers
+        """Return the `top` predictions for one image, or a list of them for several.
 
-    def many(self, images: Any, top: int = 5, batch: int | None = None) -> list[list[Prediction]]:
-        return self._answers(as_list(images)[0], top, batch)
+        Images are paths, bytes, Pillow images, arrays or tensors: see `vitkit.inference.image_inputs.as_list`.
+        """
+        inputs, single = as_list(images)
+        results = self._predict(inputs, top)
+        return results[0] if single else results
 
-    def files(
-        self, paths: Sequence[Path], top: int = 5, batch: int | None = None
+    def predict_many(self, images: Any, top: int = 5) -> list[list[Prediction]]:
+        """Return the `top` predictions for each image, also if only one is given."""
+        return self._predict(as_list(images)[0], top)
+
+    def predict_files(
+        self, paths: Sequence[Path], top: int = 5
     ) -> list[tuple[Path, list[Prediction] | CorruptImageError]]:
-        """An answer per file, or what is wrong with it: one bad file does not stop the others."""
-        return list(zip(paths, self.stream(paths, top, batch), strict=True))
+        """Return each path with its predictions, or with the error if the file cannot be decoded."""
+        return list(zip(paths, self.stream(paths, top), strict=True))
 
     def stream(
-        self, pictures: Sequence[str | DecodableImage], top: int = 5, batch: int | None = None
+        self, images: Sequence[str | DecodableImage], top: int = 5
     ) -> Iterator[list[Prediction] | CorruptImageError]:
-        """The same as they come, in order. Threads decode the next images while the model works."""
-        size = batch or self.batch_size()
-        decoded = iter(threaded_map(lambda i: self._try(pictures[i]), len(pictures), THREADS, ahead=AHEAD * size))
-        while part := list(islice(decoded, size)):
-            good = [found for found in part if isinstance(found, np.ndarray)]
-            answers = iter(self.rank(self.scores(np.stack(good)), top) if good else [])
-            yield from (found if isinstance(found, CorruptImageError) else next(answers) for found in part)
+        """Yield predictions or decoding errors in order, as they are computed. Threads decode the next images."""
+        ahead = DECODE_AHEAD * self.batch_size
+        decoded = iter(threaded_map(lambda i: self._decode(images[i]), len(images), DECODE_THREADS, ahead=ahead))
+        while batch := list(islice(decoded, self.batch_size)):
+            pixels = [each for each in batch if isinstance(each, np.ndarray)]
+            ranked = iter(self.rank(self.predict_probabilities(np.stack(pixels)), top) if pixels else [])
+            yield from (each if isinstance(each, CorruptImageError) else next(ranked) for each in batch)
 
-    def scores(self, pixels: np.ndarray) -> np.ndarray:
-        """(B, H, W, C) uint8, as `preprocess.array` makes them → (B, K) probabilities."""
+    def predict_probabilities(self, pixels: np.ndarray) -> np.ndarray:
+        """Return probabilities (B, K) for pixels (B, H, W, C) uint8, as `preprocess.array` produces them."""
         return softmax(self.engine(pixels))
 
-    def rank(self, scores: np.ndarray, top: int = 5) -> list[list[Prediction]]:
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    def rank(self, probabilities: np.ndarray, top: int = 5) -> list[list[Prediction]]:
+        """Return the `top` labels of each row, ranked by probability."""
+        order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
         return [
             [Prediction(self.class_names[k], float(row[k])) for k in best]
-            for row, best in zip(scores, order, strict=True)
+            for row, best in zip(probabilities, order, strict=True)
         ]
 
-    def warm_up(self, batch: int = 1) -> None:
-        """Run once on blank images: what an engine prepares on its first call is then done."""
-        self.engine(np.zeros((batch, *self.preprocess.size, self.preprocess.channels), dtype=np.uint8))
+    def warm_up(self, batch_size: int = 1) -> None:
+        """Run the engine once on blank images, so that the first prediction does not pay for its preparations."""
+        self.engine(np.zeros((batch_size, *self.preprocess.size, self.preprocess.channels), dtype=np.uint8))
 
-    def batch_size(self) -> int:
-        """Enough pixels at a time to keep a processor busy, few enough to stay in its caches; images for every core."""
+    def _default_batch_size(self) -> int:
+        """Return a size that occupies the processor, fits its caches and has images for each core."""
         height, width = self.preprocess.size
         on_gpu = self.model is not None and next(self.model.parameters()).device.type != "cpu"
-        each = 1 if self.model is None or on_gpu else _images_for_all_cores()
-        return max(each, min(256, (64 if on_gpu else 8) * 224 * 224 // (height * width)))
+        cores = 1 if self.model is None or on_gpu else available_cores()
+        least = IMAGES_PER_CORE * cores if cores > 1 else 1
+        return max(least, min(256, (64 if on_gpu else 8) * 224 * 224 // (height * width)))
 
-    def _answers(self, images: Sequence[DecodableImage], top: int, batch: int | None = None) -> list[list[Prediction]]:
-        answers = []
-        for found in self.stream(images, top, batch):
-            if isinstance(found, CorruptImageError):
-                raise found
-            answers.append(found)
-        return answers
+    def _predict(self, images: Sequence[DecodableImage], top: int) -> list[list[Prediction]]:
+        results = []
+        for result in self.stream(images, top):
+            if isinstance(result, CorruptImageError):
+                raise result
+            results.append(result)
+        return results
 
-    def _try(self, picture: str | DecodableImage) -> np.ndarray | CorruptImageError:
+    def _decode(self, image: str | DecodableImage) -> np.ndarray | CorruptImageError:
         try:
-            return self.preprocess.array(Path(picture) if isinstance(picture, str) else picture)
+            return self.preprocess.array(Path(image) if isinstance(image, str) else image)
         except CorruptImageError as error:
             return error
-
-
-def _images_for_all_cores() -> int:
-    import torch
-
-    from vitkit.runtime.data_parallel import IMAGES_PER_CORE
-
-    return IMAGES_PER_CORE * torch.get_num_threads() if torch.get_num_threads() > 1 else 1

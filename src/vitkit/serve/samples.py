@@ -11,7 +11,7 @@ from PIL import Image
 from vitkit.data.decode import SUFFIXES
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
-from vitkit.export.samples import photographs
+from vitkit.export.calibration import sample_photographs
 from vitkit.serve.decoder_pool import check_format
 from vitkit.serve.errors import APIError
 
@@ -29,7 +29,7 @@ def load_samples(folder: str | None, preprocess: Iterable[Preprocess]) -> dict[s
         return found
     if all(p.channels == 1 and max(p.size) <= 32 for p in preprocess) and find_spec("sklearn"):
         return _digits()
-    return _read(photographs())
+    return _read(sample_photographs())
 
 
 def content_type(content: bytes) -> str:

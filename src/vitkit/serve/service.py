@@ -40,7 +40,7 @@ class InferenceService:
         self.explain_executor = ThreadPoolExecutor(1, thread_name_prefix="explain")
         self.batchers = {
             name: Batcher(
-                model.predictor.scores, self.limits.batch_size, self.limits.batch_wait_ms / 1000,
+                model.predictor.predict_probabilities, self.limits.batch_size, self.limits.batch_wait_ms / 1000,
                 pending=partial(self.decoding.__getitem__, name), observe=partial(self._observe_batch, name),
             )
             for name, model in self.models.items()

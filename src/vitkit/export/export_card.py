@@ -1,58 +1,60 @@
-"""The README.md of an export: how to run it, what it takes, how far it is from the model it was made of."""
+"""Renders the README.md of an export: how to run it, its input, and its differences from the torch model."""
 
 from collections.abc import Mapping
 
-from vitkit.export.metadata import ExportInfo
+from vitkit.export.metadata import ExportMetadata
 from vitkit.export.parity import Parity, Tolerance
 from vitkit.model import ViT
 
 RUNTIMES = {"onnx": "ONNX Runtime", "openvino": "OpenVINO"}
-TAKES = {
+INPUTS = {
     "images": "`images`, float32 (batch, channels, height, width), normalised → `logits`",
     "pixels": "`pixels`, uint8 (batch, height, width, channels) → `probabilities`, `logits`; normalised inside",
 }
 
 
-def card(
+def render_export_card(
     name: str,
     model: ViT,
     to: str,
-    infos: Mapping[str, ExportInfo],
+    metadata: Mapping[str, ExportMetadata],
     parities: Mapping[str, Parity],
     tolerance: Tolerance,
 ) -> str:
-    info = next(iter(infos.values()))
-    p = info.preprocess
+    """Return the card as Markdown. `metadata` and `parities` are by file name."""
+    first = next(iter(metadata.values()))
+    p = first.preprocess
     lines = [
         f"# {name}",
         "",
-        f"A Vision Transformer for {RUNTIMES[to]}, {info.precision}, {len(info.class_names):,} classes. "
+        f"A Vision Transformer for {RUNTIMES[to]}, {first.precision}, {len(first.class_names):,} classes. "
         "Class names and preprocessing are inside each file.",
         "",
         "```",
-        f"vitkit predict {name} photo.jpg" + (f" --size {p.size[0]}" if len(infos) > 1 else ""),
+        f"vitkit predict {name} photo.jpg" + (f" --size {p.size[0]}" if len(metadata) > 1 else ""),
         "```",
         "",
-        "## What goes in",
+        "## Input",
         "",
-        f"- {TAKES[info.takes]}",
-        "- the batch is free; "
-        + (f"height and width are multiples of {_by(info.patch_size)} up to {_by(info.largest)}" if info.any_size
-           else "height and width are fixed: " + ", ".join(_by(i.preprocess.size) for i in infos.values())),
-        f"- before it, outside of the graph: fit={p.fit}, crop_fraction={p.crop_fraction}, {p.interpolation} resizing, "
-        "antialiased, on 8-bit values (Pillow's)",
-        f"- normalisation: mean {_numbers(p.mean)}, std {_numbers(p.std)}, of values in 0…1",
+        f"- {INPUTS[first.input_kind]}",
+        "- the batch size is free; "
+        + (f"height and width are multiples of {_by(first.patch_size)} up to {_by(first.max_size)}"
+           if first.dynamic_size else
+           "height and width are fixed: " + ", ".join(_by(m.preprocess.size) for m in metadata.values())),
+        f"- resizing happens outside of the graph: fit={p.fit}, crop_fraction={p.crop_fraction}, {p.interpolation}, "
+        "antialiased, on 8-bit values (Pillow)",
+        f"- normalisation of values in 0…1: mean {_numbers(p.mean)}, std {_numbers(p.std)}",
         "",
         "## Compared with the torch model",
         "",
-        "| file | images | max logit difference | of logits up to | max score difference | top-1 agrees | "
-        "top-1 before → after | MB | ms for one image | torch, in turns |",
+        "| file | images | max logit difference | largest logit | max score difference | top-1 agreement | "
+        "top-1 in torch → exported | MB | ms for one image | ms in torch |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *(_row(file, parity) for file, parity in parities.items()),
         "",
-        f"Tolerance: {_bounds(tolerance)}. Above it, nothing is written.",
+        f"Tolerance: {_bounds(tolerance)}. Exports that exceed it are not written.",
         "",
-        f"Weights SHA-256 {info.weights_sha256}, vitkit {info.vitkit_version}. "
+        f"Weights SHA-256 {first.weights_sha256}, vitkit {first.vitkit_version}. "
         f"Licence of the weights: {model.info.license or 'not stated'}.",
         "",
     ]  # fmt: skip
@@ -61,7 +63,7 @@ def card(
 
 def _row(file: str, p: Parity) -> str:
     tops = "no labels" if p.top1_before is None else f"{p.top1_before:.2%} → {p.top1_after:.2%}"
-    agrees = f"{p.agreement:.2%}" + (f" ({p.open_choices} ties)" if p.open_choices else "")
+    agrees = f"{p.agreement:.2%}" + (f" ({p.near_ties} near ties)" if p.near_ties else "")
     return (
         f"| {file} | {p.n} ({p.images}) | {p.max_logit_difference:.2g} | {p.largest_logit:.3g} | "
         f"{p.max_score_difference:.2g} | {agrees} | {tops} | {p.size / 1e6:.2f} | {p.ms:.2f} | "
