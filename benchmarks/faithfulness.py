@@ -15,7 +15,7 @@ from heading import heading
 
 import vitkit
 from vitkit.data.open import open_data
-from vitkit.explanation.faithfulness import bootstrap, faithfulness, randomised, rank_correlation
+from vitkit.explanation.faithfulness import bootstrap_interval, faithfulness, rank_correlation, with_shuffled_weights
 
 COLUMNS = ("method", "deletion ↓", "insertion ↑", "insertion − deletion ↑", "… above random", "alike by random weights")
 CASCADED = ("attention", "rollout", "gradient", "attribution")  # in one pass each
@@ -38,7 +38,7 @@ def photographs(folder: Path, count: int) -> list:
 
 
 def row(values: np.ndarray) -> str:
-    low, high = bootstrap(values)
+    low, high = bootstrap_interval(values)
     return f"{values.mean():.3f} ({low:.3f} to {high:.3f})"
 
 
@@ -65,7 +65,7 @@ def main() -> None:
     for name in CASCADED:
         ours = vitkit.explain(model, images, name).maps
         found = [
-            rank_correlation(ours, vitkit.explain(randomised(model, blocks=stage), images, name).maps)
+            rank_correlation(ours, vitkit.explain(with_shuffled_weights(model, blocks=stage), images, name).maps)
             for stage in stages
         ]
         print(f"{name:27s}" + "".join(f"{row(f):27s}" for f in found), flush=True)

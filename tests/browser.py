@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: Debian's chromium, without a window and without the network."""
+"""Headless Chromium for the tests of pages."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ FLAGS = (
 
 
 def missing() -> str:
-    """Why there is no browser; empty: there is one."""
+    """Return why Chromium cannot be used; empty if it can."""
     if not find_spec("selenium"):
         return "selenium is not installed: pip install 'vitkit[dev]'"
     for program in ("chromium", "chromedriver"):
         if not shutil.which(program):
-            return f"no {program} here: apt-get install chromium chromium-driver"
+            return f"{program} is not installed: apt-get install chromium chromium-driver"
     return ""
 
 
@@ -38,10 +38,10 @@ def chromium() -> Iterator[Any]:
         driver.quit()
 
 
-def look(
+def open_page(
     driver: Any, address: str, width: int = 1280, theme: str = "light", height: int = 900, scale: float = 1
 ) -> None:
-    """Open a page on a screen of this width, in light or dark; a narrow one is a phone's and is touched."""
+    """Open a page at this width and theme; below 500 pixels the screen is that of a phone with touch."""
     phone = width < 500
     screen = dict(width=width, height=height, deviceScaleFactor=scale, mobile=phone)
     colours = dict(name="prefers-color-scheme", value=theme)

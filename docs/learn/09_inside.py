@@ -22,7 +22,7 @@ from torch.testing import assert_close
 import vitkit
 from vitkit.data.preprocess import Preprocess
 from vitkit.explanation import attention_map, relevance
-from vitkit.explanation.model_stats import attention_distance, feature_colours, patch_distances, token_norms
+from vitkit.explanation.model_stats import attention_distance, feature_pca, patch_distances, token_norms
 from vitkit.model.vit import ViT
 
 weights = shared("deit_tiny_patch16_224_in1k.safetensors")
@@ -222,7 +222,7 @@ table(["covered: the best fifth by", "probability lost"], [(n, f"{100 * f:.0f} %
 # Like colour, like meaning.
 
 # %%
-colours = feature_colours(model, images)
+colours = feature_pca(model, images)
 lengths = token_norms(model, images)
 fig, axes = plt.subplots(3, 3, figsize=(5.4, 5.2))
 for i in range(3):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import vitkit
-from tests.explanation.test_explain import named, noise
+from tests.explanation.test_result import named, noise
 from vitkit.cli.main import main
 from vitkit.explanation import METHODS
 
@@ -21,7 +21,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_pictures_numbers_and_json(place, capsys):
+def test_figures_arrays_and_json(place, capsys):
     words = ["explain", "model", "0.png", "1.png", "--out", "out", "--class", "cat", "--heads", "--faithfulness"]
     assert main([*words, "--method", "attribution", "--model-pictures", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -73,11 +73,11 @@ def test_bad_input_is_one_line_and_exit_code_2_and_nothing_is_written(words, mes
     assert not (place / "out").exists()
 
 
-def test_a_file_that_is_no_image_is_named_and_the_others_are_explained(place, capsys):
+def test_an_unreadable_image_is_named_and_the_others_are_explained(place, capsys):
     (place / "bad.png").write_bytes(b"not a picture")
     assert main(["explain", "model", "0.png", "bad.png", "--out", "out", "--method", "attention", "--json"]) == 1
     said = capsys.readouterr()
-    assert "left out: bad.png" in said.err
+    assert "skipped: bad.png" in said.err
     assert [image["path"] for image in json.loads(said.out)["images"]] == ["0.png"]
     assert main(["explain", "model", "bad.png", "--out", "none"]) == 2
     assert "none of 1 images can be read" in capsys.readouterr().err

@@ -50,6 +50,6 @@ def desk(belongings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         shutil.copytree(belongings / name, tmp_path / name)
     shutil.copy(belongings / "deit_tiny.safetensors", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("vitkit.report.faithfulness.IMAGES", 4)  # how far maps are to be trusted is measured on fewer
+    monkeypatch.setattr("vitkit.report.faithfulness.MAX_IMAGES", 4)  # a faster measurement
     monkeypatch.setenv("VITKIT_CACHE", str(belongings / "cache"))
     return tmp_path

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import look
+from tests.browser import open_page
 
 from .pages import ROOT
 
@@ -51,7 +51,7 @@ def test_every_page_is_whole_at_both_widths(site: Path, browser: Any) -> None:
     formulas = pictures = 0
     for page in pages(site):
         for width in (1280, 390):
-            look(browser, page.as_uri(), width)
+            open_page(browser, page.as_uri(), width)
             seen, where = browser.execute_script(LOOK), f"{page.relative_to(site)} at {width}"
             assert not seen["broken"], where
             assert not seen["wrong"], where
@@ -67,7 +67,7 @@ def test_every_page_is_whole_at_both_widths(site: Path, browser: Any) -> None:
 
 
 def test_the_navigation_has_all_parts(site: Path, browser: Any) -> None:
-    look(browser, (site / "index.html").as_uri())
+    open_page(browser, (site / "index.html").as_uri())
     every = "return [...document.querySelectorAll(arguments[0])].map((e) => e.pathname ?? e.textContent)"
     parts = ["Start", "Learn", "Guides", "Reference", "Decisions"]
     assert browser.execute_script(every, ".sidebar-tree .caption") == parts

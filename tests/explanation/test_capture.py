@@ -96,7 +96,7 @@ def test_model_attention_equals_the_plain_softmax_with_gradients_enabled(name, p
 def test_every_method_explains_in_bf16_close_to_float32(method, name, precision):
     exact_model, exact_images, _ = setup(name, "float32")
     model, images, scope = setup(name, precision)
-    target = [1, 2] if METHODS[method].by_class else None
+    target = [1, 2] if METHODS[method].class_specific else None
     expected = explain(exact_model, exact_images, method, target=target).maps
     with scope:
         found = explain(model, images, method, target=target).maps

@@ -7,7 +7,7 @@ import torch
 from tests.model.small import OPTIONS, random_images, small_model
 from vitkit.explanation.model_stats import (
     attention_distance,
-    feature_colours,
+    feature_pca,
     patch_distances,
     patch_filters,
     position_similarity,
@@ -39,7 +39,7 @@ def test_a_position_is_most_like_itself_and_the_class_tokens_row_has_no_part(nam
         table = model.pos_embed[0, 1:].detach()
         expected = torch.cosine_similarity(table[0], table[7], dim=0).item()
         assert found.values[0, 0, 2, 1] == pytest.approx(expected, abs=1e-5)
-    assert ("rotary" in found.about) == (name == "rotary")
+    assert ("rotary" in found.description) == (name == "rotary")
 
 
 def test_without_positions_there_is_nothing_to_compare():
@@ -69,7 +69,7 @@ def test_attention_distance_is_the_weighted_mean_over_queries_and_images(name, m
 def test_colours_are_three_components_of_all_images_together():
     model = small_model(registers=2)
     images = random_images(model, batch=3)
-    found = feature_colours(model, images)
+    found = feature_pca(model, images)
     assert found.shape == (3, 4, 3, 3)
     assert found.min() == 0
     assert found.max() == 1

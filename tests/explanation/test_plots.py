@@ -1,35 +1,34 @@
-"""Pictures by their structure: what is where, on which scale, in which colours."""
+"""Figures of explanations and of the model: positions, scales, colours, labels."""
 
 import dataclasses
 import io
 
-import matplotlib
 import numpy as np
 import pytest
 
-from tests.explanation.test_explain import named, noise
-from vitkit.explanation import explain
-from vitkit.explanation import plots as draw
-from vitkit.explanation import plots_model as draw_model
+from tests.explanation.test_result import named, noise
+from vitkit.explanation import explain, plots
 from vitkit.explanation.faithfulness import Curves, Faithfulness
-from vitkit.explanation.model_stats import Similarity
+from vitkit.explanation.heatmap import color_range, overlay
+from vitkit.explanation.model_stats import PositionSimilarity
 
 
 def maps_of(figure):
-    """The map images of a sheet: every second photograph's axes, its last image."""
-    return [axes.images[-1] for axes in figure.axes if len(axes.images) == 2]
+    """Return (the axes image of the overlay, its colour bar) of each map."""
+    found = [axes for axes in figure.axes if len(axes.images) == 2]
+    return [(axes.images[-1], axes.child_axes[0]._colorbar) for axes in found]
 
 
 @pytest.mark.parametrize("fit", ["crop", "pad", "squash"])
-def test_each_map_lies_over_the_region_that_the_model_saw(fit):
+def test_each_map_lies_over_the_crop_that_the_model_received(fit):
     found = explain(named(fit), [noise(40, 90), noise(90, 50)], "attribution")
-    figure = draw.sheet(found)
+    figure = plots.plot_maps(found)
     shown = maps_of(figure)
     assert len(shown) == 2
-    for i, image in enumerate(shown):
+    for i, (image, bar) in enumerate(shown):
         left, right, bottom, top = image.get_extent()
         np.testing.assert_allclose((left, top, right, bottom), found.regions[i])
-        np.testing.assert_allclose(image.get_array(), found.maps[i] / found.maps[i].mean(), rtol=1e-6)
+        np.testing.assert_allclose(bar.mappable.get_array(), found.maps[i] / found.maps[i].mean(), rtol=1e-6)
         height, width = found.images.sizes[i]
         assert image.axes.images[0].get_extent() == [0, width, height, 0]
         x, y = image.axes.get_xlim(), image.axes.get_ylim()  # all of both is to be seen
@@ -37,9 +36,9 @@ def test_each_map_lies_over_the_region_that_the_model_saw(fit):
         assert y[1] <= min(0, top) and y[0] >= max(height, bottom)  # noqa: PT018
 
 
-def test_what_was_cropped_away_is_dimmed_and_nothing_else():
+def test_only_pixels_outside_the_crop_are_faded():
     found = explain(named("crop"), noise(40, 90), "attention")
-    axes = maps_of(draw.sheet(found))[0].axes
+    axes = maps_of(plots.plot_maps(found))[0][0].axes
     veils = [p for p in axes.patches if p.get_fill()]
     left, top, right, bottom = found.regions[0]
     assert sum(p.get_width() * p.get_height() for p in veils) == pytest.approx(
@@ -50,44 +49,43 @@ def test_what_was_cropped_away_is_dimmed_and_nothing_else():
         assert not (left < x < right and top < y < bottom)
 
 
-def test_a_map_is_drawn_smoothly_or_as_patches_beside_the_original_with_a_legend():
-    found = explain(named(), noise(40, 90), "attention")
-    for smooth, way in ((True, "bicubic"), (False, "nearest")):
-        figure = draw.sheet(found, smooth=smooth)
-        (image,) = maps_of(figure)
-        assert image.get_interpolation() == way
-        assert image.colorbar.ax.get_ylabel() == "attention, × its mean"
-        original = next(axes for axes in figure.axes if len(axes.images) == 1)
-        assert np.array_equal(original.images[0].get_array(), found.images.previews[0])
-        assert "attention: " in image.axes.get_title(loc="left")
+@pytest.mark.parametrize("smooth", [True, False])
+def test_a_map_is_drawn_next_to_the_original_with_a_colour_bar(smooth):
+    found = explain(named("squash"), noise(40, 90), "attention")
+    figure = plots.plot_maps(found, smooth=smooth)
+    ((image, bar),) = maps_of(figure)
+    np.testing.assert_array_equal(
+        image.get_array(), overlay(plots._crop(found.images, 0), found.maps[0], smooth=smooth)
+    )
+    assert bar.ax.get_ylabel() == "attention, × its mean"
+    assert (bar.mappable.norm.vmin, bar.mappable.norm.vmax) == color_range(found.maps[0] / found.maps[0].mean())
+    original = next(axes for axes in figure.axes if len(axes.images) == 1)
+    np.testing.assert_array_equal(original.images[0].get_array(), found.images.previews[0])
+    assert "attention: " in image.axes.get_title(loc="left")
 
 
-def test_what_speaks_against_a_class_is_as_dark_as_what_does_not_matter():
-    values = np.array([[-2.0, 0.0], [1.0, 3.0]])
-    scale = draw.scale(draw.times_mean(values))
-    assert (scale.vmin, scale.vmax) == (0, 3)
-    assert draw.scale(np.full((2, 2), 1.0)).vmin == 1
+def test_padding_is_drawn_white_under_the_map():
+    found = explain(named("pad"), np.zeros((40, 90, 3), dtype=np.uint8), "attention")
+    left, top, right, bottom = (round(edge) for edge in found.regions[0])
+    crop = plots._crop(found.images, 0)
+    assert crop.shape == (bottom - top, right - left, 3)
+    assert (crop[: -top - 1] == 255).all()
+    assert (crop[-top + 1 : 39 - top, 1 - left : 89 - left] == 0).all()
 
 
-def test_each_colour_bar_says_what_its_own_map_is_drawn_in():
+def test_each_colour_bar_names_the_unit_of_its_map():
     found = explain(named(), [noise(40, 90), noise(40, 90)], "occlusion")
     maps = np.abs(found.maps) + 0.1
     maps[1, 0, 0] = -1
-    figure = draw.sheet(dataclasses.replace(found, maps=maps))
-    units = [image.colorbar.ax.get_ylabel() for image in maps_of(figure)]
-    assert units == ["fall of log-probability, × its mean", "fall of log-probability"]
-
-
-def test_the_colours_grow_in_lightness_alone():
-    colours = matplotlib.colormaps[draw.COLOURS](np.linspace(0, 1, 64))[:, :3]
-    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
-    assert (np.diff(linear @ [0.2126, 0.7152, 0.0722]) > 0).all()
+    figure = plots.plot_maps(dataclasses.replace(found, maps=maps))
+    units = [bar.ax.get_ylabel() for _, bar in maps_of(figure)]
+    assert units == ["drop of log-probability, × its mean", "drop of log-probability"]
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_sheets_are_written_as_png_svg_and_pdf(kind, begins):
+def test_figures_are_written_as_png_svg_and_pdf(kind, begins):
     file = io.BytesIO()
-    draw.sheet(explain(named(), [noise(40, 50)] * 4, "random")).savefig(file, format=kind)
+    plots.plot_maps(explain(named(), [noise(40, 50)] * 4, "random")).savefig(file, format=kind)
     assert file.getvalue().startswith(begins)
 
 
@@ -96,49 +94,49 @@ def test_one_channel_and_names_with_dollar_signs_are_drawn():
     model.info = model.info.replace(
         preprocess=model.info.preprocess.replace(channels=1, mean=(0.5,), std=(0.5,)), class_names=list("$bc$e")
     )
-    draw.sheet(explain(model, noise(40, 50), "attention")).savefig(io.BytesIO())
+    plots.plot_maps(explain(model, noise(40, 50), "attention")).savefig(io.BytesIO())
 
 
 def test_a_grid_shows_every_layer_and_head_on_one_scale():
     maps = np.random.default_rng(0).random((3, 2, 4, 5))
-    figure = draw.head_grid(maps, "cat.jpg")
+    figure = plots.plot_heads(maps, "cat.jpg")
     images = [axes.images[0] for axes in figure.axes if axes.images]
     assert len(images) == 6
     np.testing.assert_allclose(images[3].get_array(), maps[1, 1] * 20)
     assert len({id(image.norm) for image in images}) == 1
 
 
-def test_curves_of_each_method_are_told_apart_by_colour_and_area():
+def test_each_method_has_its_own_line_style_and_area():
     rng = np.random.default_rng(0)
     found = [
         Faithfulness(name, Curves(np.linspace(0, 1, 5), rng.random((3, 5)), rng.random((3, 5))), np.zeros(3))
         for name in ("attention", "rollout", "gradient", "attribution", "occlusion", "random")
     ]
-    left, right = draw.curves(found).axes
+    left, right = plots.plot_faithfulness(found).axes
     assert len({(line.get_color(), line.get_linestyle()) for line in left.lines}) == 6
     assert left.lines[0].get_label() == f"attention {found[0].curves.deletion_area.mean():.3f}"
     np.testing.assert_allclose(right.lines[2].get_ydata(), found[2].curves.insertion.mean(axis=0))
 
 
-def test_the_models_pictures_hold_the_numbers_they_were_given():
+def test_figures_of_the_model_show_the_given_numbers():
     rng = np.random.default_rng(0)
-    figure = draw_model.filters(rng.random((9, 4, 4, 3)), np.full(9, 0.1))
+    figure = plots.plot_filters(rng.random((9, 4, 4, 3)), np.full(9, 0.1))
     assert sum(len(axes.images) for axes in figure.axes) == 9
-    alike = Similarity(rng.random((14, 9, 14, 9)), "cosine similarity")
-    figure = draw_model.similarity(alike)
+    similarity = PositionSimilarity(rng.random((14, 9, 14, 9)), "Cosine similarity")
+    figure = plots.plot_position_similarity(similarity)
     images = [axes.images[0] for axes in figure.axes if axes.images]
     assert len(images) == 49
-    np.testing.assert_array_equal(images[-1].get_array(), alike.values[13, 8])
+    np.testing.assert_array_equal(images[-1].get_array(), similarity.values[13, 8])
     values = rng.random((4, 3)) * 50
-    axes = draw_model.distances(values, 100, 2).axes[0]
+    axes = plots.plot_attention_distance(values, 100, 2).axes[0]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), values.ravel())
     np.testing.assert_allclose(axes.lines[1].get_ydata(), values.mean(axis=1))
 
 
-def test_tokens_stand_beside_what_the_model_saw():
+def test_tokens_are_drawn_next_to_the_crop_that_the_model_received():
     found = explain(named(), [noise(40, 90), noise(60, 50)], "attention")
     rng = np.random.default_rng(0)
-    figure = draw_model.tokens(found.images, rng.random((2, 4, 3, 3)), rng.random((2, 4, 3)))
+    figure = plots.plot_tokens(found.images, rng.random((2, 4, 3, 3)), rng.random((2, 4, 3)))
     seen = figure.axes[0]
     left, top, right, bottom = found.regions[0]
     assert (*seen.get_xlim(), *seen.get_ylim()) == pytest.approx((left, right, bottom, top))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitkit.report import write_report
 from vitkit.training import get_recipe, train
 
 NASTY = '<i>cat & "dog"\'s'  # a class that would break a careless page
@@ -19,6 +20,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         recipe = get_recipe("digits").override(["budget.epochs=1", "config.depth=2", f"seed={seed}"])
         train(recipe, folder / f"seed{seed}", quiet=True)
     return [folder / "seed0", folder / "seed1"]
+
+
+@pytest.fixture(scope="session")
+def page(runs: list[Path]) -> str:
+    return write_report(runs[0]).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

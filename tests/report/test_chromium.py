@@ -1,4 +1,4 @@
-"""The report in a real Chromium: light and dark, on a desk and on a phone."""
+"""The report in Chromium: light and dark, desktop and phone."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.browser import look
+from tests.browser import open_page
 from vitkit.report import write_report
-from vitkit.report.charts import smoothed
+from vitkit.report.charts import moving_average
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +26,10 @@ def pages(runs: list[Path], photograph_run: Path, tmp_path_factory: pytest.TempP
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("name", ["one", "photographs", "several"])
-def test_it_opens_without_a_complaint_and_fits_the_screen(
+def test_the_page_loads_without_errors_and_fits_the_screen(
     browser: Any, pages: dict[str, str], name: str, width: int, theme: str
 ) -> None:
-    look(browser, pages[name], width, theme)
+    open_page(browser, pages[name], width, theme)
     assert browser.get_log("browser") == []
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     broken = "return [...document.images].filter((i) => !i.complete || !i.naturalWidth).length"
@@ -38,7 +38,7 @@ def test_it_opens_without_a_complaint_and_fits_the_screen(
     assert browser.execute_script(fetched) == 0
 
 
-# The contrast of what is written with what it stands on, by WCAG's formula.
+# Contrast of text and background by the formula of WCAG.
 CONTRAST = """
 const light = (c) => {
   const linear = (v) => (v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
@@ -46,7 +46,7 @@ const light = (c) => {
   return .2126 * r + .7152 * g + .0722 * b;
 };
 const ground = light(getComputedStyle(document.body).backgroundColor);
-const written = "h1, p, td, figcaption, .card small, .axes text, text.name, .verdict, a";
+const written = "h1, p, td, figcaption, .card small, .axes text, text.name, .outcome, a";
 return [...document.querySelectorAll(written)].map((e) => {
   const style = getComputedStyle(e), own = light(e instanceof SVGElement ? style.fill : style.color);
   return (Math.max(own, ground) + .05) / (Math.min(own, ground) + .05);
@@ -55,15 +55,15 @@ return [...document.querySelectorAll(written)].map((e) => {
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_words_stand_out_from_the_ground(browser: Any, pages: dict[str, str], theme: str) -> None:
-    look(browser, pages["one"], theme=theme)
+def test_text_has_enough_contrast(browser: Any, pages: dict[str, str], theme: str) -> None:
+    open_page(browser, pages["one"], theme=theme)
     ratios = browser.execute_script(CONTRAST)
     assert len(ratios) > 100
     assert min(ratios) >= 4.5
 
 
 def test_a_click_on_a_heading_sorts_up_then_down(browser: Any, pages: dict[str, str]) -> None:
-    look(browser, pages["one"])
+    open_page(browser, pages["one"])
     table = browser.find_element("css selector", "#performance table")
     column = "return [...arguments[0].tBodies[0].rows].map((r) => r.children[arguments[1]].textContent.trim())"
     for place, read in ((0, int), (1, int), (4, lambda text: float(text.rstrip("%")))):
@@ -78,7 +78,7 @@ def test_a_click_on_a_heading_sorts_up_then_down(browser: Any, pages: dict[str, 
 
 
 def test_the_arrow_keys_read_a_curve_point_by_point(browser: Any, pages: dict[str, str]) -> None:
-    look(browser, pages["one"])
+    open_page(browser, pages["one"])
     chart = browser.find_element("css selector", "figure.chart")
     points = browser.execute_script("return JSON.parse(arguments[0].dataset.chart).lines[0].points", chart)
     drawing, output = chart.find_element("css selector", "svg"), chart.find_element("css selector", "output")
@@ -91,7 +91,7 @@ def test_the_arrow_keys_read_a_curve_point_by_point(browser: Any, pages: dict[st
 
 
 def test_the_slider_smooths_as_the_drawing_was_smoothed(browser: Any, pages: dict[str, str]) -> None:
-    look(browser, pages["one"])
+    open_page(browser, pages["one"])
     slider = browser.find_element("css selector", ".slider input")
 
     def drawn(share: int) -> np.ndarray:
@@ -107,14 +107,14 @@ def test_the_slider_smooths_as_the_drawing_was_smoothed(browser: Any, pages: dic
 
     curve = [(float(x), float(y)) for x, y in enumerate(np.random.default_rng(0).normal(size=40))]
     browser.execute_script("charts[0].lines[0].points = arguments[0]", curve)  # a short run has too few to smooth
-    place = "return arguments[0].map(([x, y]) => [charts[0].across(x), charts[0].down(y)])"
+    place = "return arguments[0].map(([x, y]) => [charts[0].xAt(x), charts[0].yAt(y)])"
     for share in (0, 5, 30):
-        expected = browser.execute_script(place, smoothed(curve, share / 100))
+        expected = browser.execute_script(place, moving_average(curve, share / 100))
         np.testing.assert_allclose(drawn(share), expected, atol=0.051)
 
 
-def test_runs_are_told_apart_by_dashes_as_well_as_by_colour(browser: Any, pages: dict[str, str]) -> None:
-    look(browser, pages["several"])
+def test_runs_differ_in_dashes_and_in_colour(browser: Any, pages: dict[str, str]) -> None:
+    open_page(browser, pages["several"])
     style = (
         "return [...document.querySelector('figure.chart').querySelectorAll('path[data-line]')].map((p) => {"
         "const s = getComputedStyle(p); return [s.stroke, s.strokeDasharray]})"

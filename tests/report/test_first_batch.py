@@ -1,4 +1,4 @@
-"""The augmented batch of the report is, number by number, what the model was trained on at step 0."""
+"""The first batch of the report equals the batch of training step 0, value by value."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 
 from vitkit.report.first_batch import FirstBatch, first_batch
 from vitkit.report.run import read_run
-from vitkit.report.run_assets import open_subject
+from vitkit.report.run_assets import open_assets
 from vitkit.training import Recipe, get_recipe, train
 from vitkit.training import trainer as loop
 
@@ -28,11 +28,11 @@ def seen_in_training(recipe: Recipe, out: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def shown_in_report(out: Path) -> tuple[FirstBatch, Any]:
-    subject = open_subject(read_run(out))
-    assert subject.data is not None
-    classes = len(subject.data.class_names)
-    found = first_batch(subject.run.recipe, subject.data.splits["train"], classes, subject.preprocess, subject.patch)
-    return found, subject.preprocess
+    assets = open_assets(read_run(out))
+    assert assets.data is not None
+    classes = len(assets.data.class_names)
+    found = first_batch(assets.run.recipe, assets.data.splits["train"], classes, assets.preprocess, assets.patch_size)
+    return found, assets.preprocess
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.browser import look
+from tests.browser import open_page
 
 
 class Page:
@@ -13,7 +13,7 @@ class Page:
 
     def __init__(self, driver: Any, address: str, **how: Any) -> None:
         self.driver = driver
-        look(driver, address, **how)
+        open_page(driver, address, **how)
         self.wait(lambda: self.run("return document.body.dataset.ready"))
 
     def wait(self, true: Callable[[], Any], seconds: float = 90) -> None:

@@ -7,12 +7,12 @@ from vitkit.cli.output import console, print_json
 
 @dataclass(frozen=True)
 class Report:
-    """Write one self-contained HTML file about a run, or one that compares several."""
+    """Write a self-contained HTML report of a run, or a comparison of several runs."""
 
     run_folders: Positional[tuple[str, ...]]
-    """Folders that `vitkit train` made; a run that goes on or was stopped shows what there is so far."""
+    """Folders written by `vitkit train`. Unfinished runs are allowed."""
     out: str | None = None
-    """Where to write; by default report.html in the run's folder, for several runs comparison.html in this one."""
+    """Output file. The default is report.html in the run's folder, or comparison.html here for several runs."""
     json: bool = False
     """Print one JSON document."""
 

@@ -1,7 +1,7 @@
-"""What does the model look at, and how far can the picture be trusted?"""
+"""Explanations: attention maps, gradient and occlusion maps, their faithfulness, and statistics of the model."""
 
 from vitkit.explanation.attention import attention_map, attention_maps, describe_query
-from vitkit.explanation.methods import DEFAULT, METHODS
+from vitkit.explanation.methods import DEFAULT_METHOD, METHODS
 from vitkit.explanation.result import Explanation, explain
 
-__all__ = ["DEFAULT", "METHODS", "Explanation", "attention_map", "attention_maps", "describe_query", "explain"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "Explanation", "attention_map", "attention_maps", "describe_query", "explain"]

@@ -1,4 +1,4 @@
-"""The plain baseline: cover a part of the image and see how much less the model believes in the class.
+"""Occlusion (Zeiler & Fergus 2014): mask a part of the image and measure how much the class loses.
 
 Shapes: b batch, n windows, (gh, gw) the grid of patches.
 """
@@ -14,7 +14,7 @@ from vitkit.explanation.attention import patch_grid
 from vitkit.model import ViT
 from vitkit.model.config import Pair
 
-FORWARDS_AT_ONCE = 16
+BATCH_SIZE = 16  # masked copies of one image per forward
 
 
 def occlusion(
@@ -23,30 +23,29 @@ def occlusion(
     target: Tensor | None = None,
     window: int | None = None,
 ) -> tuple[Float[Tensor, "b gh gw"], Float[Tensor, "b k"]]:
-    """For each patch the fall of the class's log-probability, averaged over the windows that cover it.
+    """Return the drop of the class's log-probability per patch, averaged over the windows that mask it, and the logits.
 
-    A window of `window` × `window` patches, about a fifth of the grid's shorter side by default, is moved over the
-    image by half its side and filled with the mean of the normalisation. One forward for each place.
+    A window of `window` × `window` patches moves over the image by half its side and is filled with the mean of the
+    normalisation. Its default side is about a fifth of the grid's shorter side. Each position takes one forward.
     """
     grid = patch_grid(model, images)
-    covered = windows(grid, max(round(min(grid) / 5), 1) if window is None else window).to(images.device)
+    masks = window_masks(grid, max(round(min(grid) / 5), 1) if window is None else window).to(images.device)
+    weight = masks.float()
     with torch.no_grad():
         logits = model(images)
         target = logits.argmax(dim=1) if target is None else target
         maps = []
-        for image, of_class, whole in zip(images, target, logits.log_softmax(dim=1), strict=True):
-            falls = []
-            for start in range(0, len(covered), FORWARDS_AT_ONCE):
-                part = covered[start : start + FORWARDS_AT_ONCE]
-                hidden = cover(image, part, model.config.patch_size)
-                falls.append(whole[of_class] - model(hidden).log_softmax(dim=1)[:, of_class])
-            weight = covered.float()
-            maps.append(torch.einsum("n,nhw->hw", torch.cat(falls).float(), weight) / weight.sum(dim=0))
+        for image, label, unmasked in zip(images, target, logits.log_softmax(dim=1), strict=True):
+            drops = [
+                unmasked[label] - model(mask_patches(image, some, model.config.patch_size)).log_softmax(dim=1)[:, label]
+                for some in torch.split(masks, BATCH_SIZE)
+            ]
+            maps.append(torch.einsum("n,nhw->hw", torch.cat(drops).float(), weight) / weight.sum(dim=0))
     return torch.stack(maps), logits
 
 
-def windows(grid: Pair, side: int) -> Bool[Tensor, "n gh gw"]:
-    """A square of patches, moved by half its side until it meets the far edges."""
+def window_masks(grid: Pair, side: int) -> Bool[Tensor, "n gh gw"]:
+    """Return a mask for each position of a square window that moves by half its side up to the far edges."""
     if not 1 <= side <= min(grid):
         raise InputError(f"a window of {side} patches does not fit a grid of {grid[0]}×{grid[1]}: use 1…{min(grid)}")
     rows, columns = ([*range(0, g - side, (side + 1) // 2), g - side] for g in grid)
@@ -56,13 +55,12 @@ def windows(grid: Pair, side: int) -> Bool[Tensor, "n gh gw"]:
     return masks
 
 
-def cover(
+def mask_patches(
     image: Float[Tensor, "c h w"],
     masks: Bool[Tensor, "n gh gw"],
     patch: Pair,
-    by: Float[Tensor, "c h w"] | float = 0.0,
+    fill: Float[Tensor, "c h w"] | None = None,
 ) -> Float[Tensor, "n c h w"]:
-    """Copies of the image, the patches of each mask replaced: by 0, the mean of the normalisation, unless told."""
+    """Return one copy of the image per mask, its patches replaced by `fill`, or by 0, the mean of the normalisation."""
     pixels = masks.repeat_interleave(patch[0], dim=1).repeat_interleave(patch[1], dim=2)[:, None]
-    filling = by if isinstance(by, Tensor) else image.new_full((), by)
-    return torch.where(pixels, filling, image)
+    return torch.where(pixels, image.new_zeros(()) if fill is None else fill, image)

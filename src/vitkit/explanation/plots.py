@@ -1,7 +1,6 @@
-"""Explanations as pictures: each map over the photograph it came from, where it belongs in it.
+"""Matplotlib figures of explanations and of the model itself. `figure.savefig` writes PNG, SVG or PDF.
 
-Figures belong to nobody: no pyplot, nothing to close. `figure.savefig` writes PNG, SVG or PDF. The colours grow in
-lightness alone with the value, so that they read in grey and by all kinds of colour vision.
+Figures are created without pyplot, so that there is nothing to close.
 """
 
 import itertools
@@ -11,28 +10,38 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 from vitkit.explanation.faithfulness import Faithfulness
+from vitkit.explanation.heatmap import COLORMAP, OPACITY, PIXELATED_BELOW, color_range, overlay, rescale, to_pillow
+from vitkit.explanation.model_stats import PositionSimilarity
 from vitkit.explanation.result import Explanation
+from vitkit.inference.image_inputs import SourceImages
 
-COLOURS = "plasma"  # perceptually uniform
 GREY = "#666666"
-INCHES = 2.5  # the side of one photograph
-PAIRS_IN_A_ROW = 3
-OPACITY = 0.55
+INCHES = 2.5  # the side of one image
+PAIRS_PER_ROW = 3
+
+# The Okabe–Ito colours, with dashes so that lines can be told apart without colour
+_LINES = [("#0072B2", "-"), ("#D55E00", "-"), ("#009E73", "--"), ("#CC79A7", "-."), ("#56B4E9", "--"), ("#999999", ":")]
+_CURVES = {
+    "deletion": ("deletion: an early fall is better", "share of patches removed"),
+    "insertion": ("insertion: an early rise is better", "share of patches restored"),
+}
 
 
-def sheet(explanation: Explanation, smooth: bool = True) -> Figure:
-    """Each photograph, and beside it the same with its map; what the model did not see is dimmed."""
+def plot_maps(explanation: Explanation, smooth: bool = True) -> Figure:
+    """Draw each image, and next to it the same image with its map; pixels outside the model's crop are faded."""
     count = len(explanation)
-    across = min(math.ceil(math.sqrt(count)), PAIRS_IN_A_ROW)
-    places = map(_extent, explanation.images.sizes, explanation.regions)
-    shapes = [(bottom - top) / (right - left) for left, top, right, bottom in places]
-    tall = [max(shapes[i : i + across]) for i in range(0, count, across)]
+    across = min(math.ceil(math.sqrt(count)), PAIRS_PER_ROW)
+    frames = map(_visible, explanation.images.sizes, explanation.regions)
+    aspects = [(bottom - top) / (right - left) for left, top, right, bottom in frames]
+    tall = [max(aspects[i : i + across]) for i in range(0, count, across)]
     figure = Figure(figsize=(across * (2 * INCHES + 0.9), sum(INCHES * t + 0.45 for t in tall)))
     figure.set_layout_engine("constrained", wspace=0.03, hspace=0.06)
     grid = figure.subplots(len(tall), 2 * across, squeeze=False, height_ratios=tall)
@@ -40,143 +49,226 @@ def sheet(explanation: Explanation, smooth: bool = True) -> Figure:
         axes.set_axis_off()
     for i in range(count):
         left, right = grid[i // across, 2 * (i % across)], grid[i // across, 2 * (i % across) + 1]
-        photograph(left, explanation, i)
-        shown = overlay(right, explanation, i, smooth)
-        left.set_title(_short(explanation.images.names[i]), fontsize=8, loc="left")
-        right.set_title(_verdict(explanation, i), fontsize=8, loc="left")
-        bar = figure.colorbar(shown, cax=right.inset_axes((1.03, 0, 0.035, 1)))
-        bar.set_label(legend(explanation, i), fontsize=7)
+        _draw_image(left, explanation.images, i)
+        shown = _draw_overlay(right, explanation, i, smooth)
+        left.set_title(_file_name(explanation.images.names[i]), fontsize=8, loc="left")
+        right.set_title(_prediction(explanation, i), fontsize=8, loc="left")
+        bar = figure.colorbar(shown, cax=right.inset_axes((1.03, 0, 0.035, 1)), alpha=OPACITY)
+        bar.set_label(_unit(explanation, i), fontsize=7)
         bar.ax.tick_params(labelsize=7)
         bar.outline.set_visible(False)
     return figure
 
 
-def photograph(axes: Axes, explanation: Explanation, index: int, grey: bool = False) -> None:
-    """In the pixels of the original, with a frame around what the model saw."""
-    picture = explanation.images.previews[index]
-    height, width = explanation.images.sizes[index]
-    left, top, right, bottom = explanation.regions[index]
-    flat = picture.astype(np.float64).mean(axis=2) if grey or picture.shape[2] == 1 else picture
-    axes.imshow(
-        flat, cmap="gray", vmin=0, vmax=255, extent=(0, width, height, 0),
-        interpolation="nearest" if max(height, width) < 64 else "antialiased",
-    )  # fmt: skip
-    least_x, least_y, most_x, most_y = _extent((height, width), (left, top, right, bottom))
-    axes.set(xlim=(least_x, most_x), ylim=(most_y, least_y))
-    if (left, top, right, bottom) != (0, 0, width, height):
-        for box in _outside((left, top, right, bottom), (height, width)):
-            axes.add_patch(Rectangle(*box, facecolor="white", alpha=0.6, linewidth=0))
-        frame = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=GREY, linewidth=0.8)
-        frame.set_clip_on(False)
-        axes.add_patch(frame)
-
-
-def overlay(axes: Axes, explanation: Explanation, index: int, smooth: bool = True) -> AxesImage:
-    """The map over the photograph in grey, at its place: what was cropped away has none, what was padded has."""
-    photograph(axes, explanation, index, grey=True)
-    values = times_mean(explanation.maps[index])
-    left, top, right, bottom = explanation.regions[index]
-    limits = axes.get_xlim(), axes.get_ylim()
-    shown = axes.imshow(
-        values, cmap=COLOURS, alpha=OPACITY, extent=(left, right, bottom, top), norm=scale(values),
-        interpolation="bicubic" if smooth else "nearest",
-    )  # fmt: skip
-    axes.set(xlim=limits[0], ylim=limits[1])
-    return shown
-
-
-def times_mean(values: np.ndarray) -> np.ndarray:
-    """A map of shares as multiples of an even share, which reads alike for any number of patches."""
-    return values / values.mean() if _are_shares(values) else values
-
-
-def _are_shares(values: np.ndarray) -> bool:
-    return bool(values.min() >= 0 and values.mean() > 0)
-
-
-def scale(values: np.ndarray) -> Normalize:
-    """From 0, or the least where that is above; what speaks against the class is as dark as what does not matter."""
-    low = max(float(values.min()), 0.0)
-    return Normalize(low, max(float(values.max()), low + 1e-12))
-
-
-def legend(explanation: Explanation, index: int) -> str:
-    return f"{explanation.unit}, × its mean" if _are_shares(explanation.maps[index]) else explanation.unit
-
-
-def head_grid(maps: np.ndarray, title: str = "") -> Figure:
-    """(layers, heads, gh, gw): a row per layer and a column per head, all on one scale, in even shares."""
+def plot_heads(maps: np.ndarray, title: str = "") -> Figure:
+    """Draw maps (layers, heads, gh, gw): a row per layer, a column per head, all on one colour scale."""
     layers, heads = maps.shape[:2]
     patches = maps.shape[2] * maps.shape[3]
     figure = Figure(figsize=(0.75 * heads + 1.5, 0.75 * layers + 0.6), layout="constrained")
     grid = figure.subplots(layers, heads, squeeze=False)
     norm = Normalize(0, float(np.quantile(maps * patches, 0.99)))
     for layer, head in itertools.product(range(layers), range(heads)):
-        axes: Axes = grid[layer, head]
-        shown = axes.imshow(maps[layer, head] * patches, cmap=COLOURS, norm=norm)
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
+        axes = _bare(grid[layer, head])
+        shown = axes.imshow(maps[layer, head] * patches, cmap=COLORMAP, norm=norm)
         if head == 0:
             axes.set_ylabel(f"layer {layer}", fontsize=7, color=GREY)
         if layer == 0:
             axes.set_title(f"head {head}", fontsize=7, color=GREY)
     bar = figure.colorbar(shown, ax=grid, shrink=0.6, aspect=30, extend="max")
-    bar.set_label("attention, × an even share", fontsize=7)
+    bar.set_label("attention, × uniform attention", fontsize=7)
     bar.ax.tick_params(labelsize=7)
     figure.suptitle(title, fontsize=8)
     return figure
 
 
-def curves(found: Sequence[Faithfulness]) -> Figure:
-    """Deletion and insertion, the mean over images of each method."""
+def plot_faithfulness(found: Sequence[Faithfulness]) -> Figure:
+    """Draw the deletion and insertion curves of each method, averaged over the images."""
     figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-    for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("deletion", "insertion"), strict=True):
+    for axes, (kind, (title, x_name)) in zip(figure.subplots(1, 2, sharey=True), _CURVES.items(), strict=True):
         for f, (colour, style) in zip(found, _LINES * 2, strict=False):
             area = getattr(f.curves, f"{kind}_area").mean()
             axes.plot(
                 f.curves.fractions, getattr(f.curves, kind).mean(axis=0), style, color=colour, linewidth=1.6,
                 label=f"{f.method} {area:.3f}",
             )  # fmt: skip
-        axes.set(xlim=(0, 1), ylim=(0, None), xlabel=_AXES[kind])
-        axes.set_title(f"{kind}: {_BETTER[kind]}", fontsize=9, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.tick_params(labelsize=8)
+        axes.set(xlim=(0, 1), ylim=(0, None), xlabel=x_name)
+        axes.set_title(title, fontsize=9, loc="left")
+        _line_chart(axes)
         axes.legend(fontsize=7, frameon=False, title="area", title_fontsize=7, alignment="left")
     figure.axes[0].set_ylabel("probability of the class")
     return figure
 
 
-# Okabe and Ito's colours, and dashes, so that they are told apart without colour too
-_LINES = [("#0072B2", "-"), ("#D55E00", "-"), ("#009E73", "--"), ("#CC79A7", "-."), ("#56B4E9", "--"), ("#999999", ":")]
-_AXES = {"deletion": "share of patches taken away", "insertion": "share of patches given back"}
-_BETTER = {"deletion": "an early fall is better", "insertion": "an early rise is better"}
+def plot_filters(components: np.ndarray, share: np.ndarray) -> Figure:
+    """Draw the principal components of the patch-embedding filters, each on its own scale, the largest first."""
+    across = min(len(components), 7)
+    down = -(-len(components) // across)
+    figure = Figure(figsize=(0.8 * across, 0.8 * down + 0.45), layout="constrained")
+    for i, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
+        axes.set_axis_off()
+        if i < len(components):
+            image = rescale(components[i])
+            axes.imshow(image if image.shape[-1] == 3 else image[..., 0], cmap="gray", interpolation="nearest")
+    figure.suptitle(
+        f"Patch-embedding filters: the first {len(components)} principal components\n"
+        f"explain {share.sum():.0%} of the variance",
+        fontsize=8,
+    )
+    return figure
 
 
-def _verdict(explanation: Explanation, index: int) -> str:
+def plot_position_similarity(similarity: PositionSimilarity) -> Figure:
+    """Draw the similarity maps of evenly spaced patches, each where its patch lies in the image."""
+    rows, columns, maps = similarity.sample()
+    figure = Figure(figsize=(0.62 * len(columns) + 1.2, 0.62 * len(rows) + 0.9), layout="constrained")
+    grid = figure.subplots(len(rows), len(columns), squeeze=False)
+    for i, j in itertools.product(range(len(rows)), range(len(columns))):
+        axes = _bare(grid[i, j])
+        shown = axes.imshow(maps[i, j], cmap="viridis", vmin=-1, vmax=1)
+        if j == 0:
+            axes.set_ylabel(str(rows[i]), fontsize=7, color=GREY)
+        if i == len(rows) - 1:
+            axes.set_xlabel(str(columns[j]), fontsize=7, color=GREY)
+    bar = figure.colorbar(shown, ax=grid, shrink=0.8, aspect=30)
+    bar.ax.tick_params(labelsize=7)
+    bar.outline.set_visible(False)
+    figure.suptitle(similarity.description, fontsize=8)
+    figure.supxlabel("patch column", fontsize=7)
+    figure.supylabel("patch row", fontsize=7)
+    return figure
+
+
+def plot_attention_distance(values: np.ndarray, diagonal: float, images: int) -> Figure:
+    """Draw the mean attention distance (layers, heads) in pixels; `diagonal` is the image's."""
+    layers, heads = values.shape
+    figure = Figure(figsize=(4.8, 3.3), layout="constrained")
+    axes = figure.add_subplot()
+    depth = np.repeat(np.arange(layers), heads)
+    axes.plot(depth, values.ravel(), "o", color="#0072B2", alpha=0.6, markersize=4, markeredgewidth=0, label="one head")
+    axes.plot(np.arange(layers), values.mean(axis=1), color="#D55E00", linewidth=1.5, label="layer mean")
+    axes.set(xlabel="layer", ylabel="mean attention distance, pixels", ylim=(0, max(values.max() * 1.1, diagonal / 2)))
+    axes.set_title(f"Mean attention distance per head ({images} image{'s' * (images != 1)})", fontsize=9, loc="left")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _line_chart(axes)
+    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    return figure
+
+
+def plot_tokens(images: SourceImages, colours: np.ndarray, norms: np.ndarray) -> Figure:
+    """Draw a row per image: the crop that the model received, its patch features as colours, its token norms."""
+    count = len(norms)
+    figure = Figure(figsize=(3 * INCHES * 0.8 + 0.7, count * INCHES * 0.8 + 0.35), layout="constrained")
+    grid = figure.subplots(count, 3, squeeze=False)
+    for i in range(count):
+        left, top, right, bottom = images.regions[i]
+        crop, features, lengths = map(_bare, grid[i])
+        _draw_image(crop, images, i, frame=False)
+        crop.set(xlim=(left, right), ylim=(bottom, top))
+        for axes in (features, lengths):
+            axes.set_box_aspect((bottom - top) / (right - left))
+        features.imshow(colours[i], aspect="auto", interpolation="nearest")
+        shown = lengths.imshow(norms[i], aspect="auto", cmap="viridis", interpolation="nearest")
+        bar = figure.colorbar(shown, ax=lengths, shrink=0.8, aspect=22, pad=0.02)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_visible(False)
+    for axes, title in zip(grid[0], ("model input", "patch features (PCA)", "token norms"), strict=True):
+        axes.set_title(title, fontsize=8, loc="left")
+    return figure
+
+
+def _draw_image(axes: Axes, images: SourceImages, index: int, grey: bool = False, frame: bool = True) -> None:
+    """Draw in pixels of the original, with a frame around the model's crop and everything else faded."""
+    picture = images.previews[index]
+    height, width = images.sizes[index]
+    left, top, right, bottom = region = images.regions[index]
+    flat = picture.astype(np.float64).mean(axis=2) if grey or picture.shape[2] == 1 else picture
+    axes.imshow(
+        flat, cmap="gray", vmin=0, vmax=255, extent=(0, width, height, 0),
+        interpolation="nearest" if max(height, width) < PIXELATED_BELOW else "antialiased",
+    )  # fmt: skip
+    x_low, y_low, x_high, y_high = _visible((height, width), region)
+    axes.set(xlim=(x_low, x_high), ylim=(y_high, y_low))
+    if frame and tuple(region) != (0, 0, width, height):
+        for box in _outside(region, (height, width)):
+            axes.add_patch(Rectangle(*box, facecolor="white", alpha=0.6, linewidth=0))
+        outline = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=GREY, linewidth=0.8)
+        outline.set_clip_on(False)
+        axes.add_patch(outline)
+
+
+def _draw_overlay(axes: Axes, explanation: Explanation, index: int, smooth: bool) -> ScalarMappable:
+    """Draw the map over the crop that the model received, padding included; return the scale of its colours."""
+    images, region = explanation.images, explanation.regions[index]
+    _draw_image(axes, images, index, grey=True)
+    limits = axes.get_xlim(), axes.get_ylim()
+    values = _relative(explanation.maps[index])
+    left, top, right, bottom = region
+    axes.imshow(overlay(_crop(images, index), values, smooth=smooth), extent=(left, right, bottom, top))
+    axes.set(xlim=limits[0], ylim=limits[1])
+    shown = ScalarMappable(Normalize(*color_range(values)), COLORMAP)
+    shown.set_array(values)
+    return shown
+
+
+def _crop(images: SourceImages, index: int) -> np.ndarray:
+    """Return the preview's pixels of the model's crop; padding is white."""
+    picture = to_pillow(images.previews[index])
+    scale = picture.width / images.sizes[index][1]
+    left, top, right, bottom = (round(edge * scale) for edge in images.regions[index])
+    crop = Image.new(picture.mode, (max(right - left, 1), max(bottom - top, 1)), "white")
+    crop.paste(picture, (-left, -top))
+    return np.asarray(crop)
+
+
+def _relative(values: np.ndarray) -> np.ndarray:
+    """Return a map without negative values as multiples of its mean, which do not depend on the number of patches."""
+    return values / values.mean() if _is_nonnegative(values) else values
+
+
+def _is_nonnegative(values: np.ndarray) -> bool:
+    return bool(values.min() >= 0 and values.mean() > 0)
+
+
+def _unit(explanation: Explanation, index: int) -> str:
+    return f"{explanation.unit}, × its mean" if _is_nonnegative(explanation.maps[index]) else explanation.unit
+
+
+def _prediction(explanation: Explanation, index: int) -> str:
     label = textwrap.shorten(explanation.labels[index].split(",")[0].replace("$", r"\$"), 26, placeholder="…")
-    answer = f"{label}, {explanation.scores[index]:.0%}" if label else ""
-    return f"{explanation.method}: {answer}" if answer else explanation.method
+    return f"{explanation.method}: {label}, {explanation.scores[index]:.0%}" if label else explanation.method
 
 
-def _short(name: str) -> str:
-    """The end of a path, as much as fits over its picture."""
-    name = name.replace("\\", "/").rsplit("/", 1)[-1].replace("$", r"\$")
+def _file_name(path: str) -> str:
+    """Return the last part of a path, as much of it as fits above an image; `$` would start a formula."""
+    name = path.replace("\\", "/").rsplit("/", 1)[-1].replace("$", r"\$")
     return name if len(name) <= 30 else f"…{name[-29:]}"
 
 
-def _extent(size: Sequence[float], region: Sequence[float]) -> tuple[float, float, float, float]:
-    """What is shown: the whole photograph, and the padding that the model saw beyond its edges."""
+def _visible(size: Sequence[float], region: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the box that is drawn: the original image, and the padding that the model received around it."""
     return min(region[0], 0), min(region[1], 0), max(region[2], size[1]), max(region[3], size[0])
 
 
 def _outside(region: Sequence[float], size: Sequence[float]) -> list[tuple[tuple[float, float], float, float]]:
-    """The parts of a photograph that are not in the region, as (corner, width, height)."""
+    """Return the parts of an image outside the region, as (corner, width, height)."""
     (left, top, right, bottom), (height, width) = region, size
+    upper, lower = max(top, 0.0), min(bottom, height)
     parts = [
         ((0.0, 0.0), width, top),
         ((0.0, bottom), width, height - bottom),
-        ((0.0, max(top, 0.0)), left, min(bottom, height) - max(top, 0.0)),
-        ((right, max(top, 0.0)), width - right, min(bottom, height) - max(top, 0.0)),
+        ((0.0, upper), left, lower - upper),
+        ((right, upper), width - right, lower - upper),
     ]
     return [part for part in parts if part[1] > 0 and part[2] > 0]
+
+
+def _bare(axes: Axes) -> Axes:
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    return axes
+
+
+def _line_chart(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.tick_params(labelsize=8)

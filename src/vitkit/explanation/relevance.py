@@ -1,12 +1,12 @@
-"""Maps that follow attention through all layers, with or without the gradient of a class.
+"""Maps that propagate attention through all layers, with or without the gradient of a class.
 
     rollout      R ← Â R,      Â = ½ A + ½ I                    A: mean of the heads (Abnar & Zuidema 2020)
     gradient     R ← Â R,      Â = Ā + I, rows scaled to one    Ā: mean of the heads of (∇A ⊙ A)⁺
     attribution  R ← R + Ā R                                    (Chefer et al. 2021, generic attention, eq. 5 and 6)
 
-R starts as I. ∇A is the gradient of the class's logit with respect to the attention weights of one layer; heads that
-speak against the class count nothing. The map is the row of R that the classifier reads: the class token's, the mean
-over the pooled tokens, or what attention pooling makes of them.
+R starts as I. ∇A is the gradient of the class's logit with respect to the attention weights of one layer; negative
+contributions are set to 0. The map is the row of R that the classifier reads: that of the class token, the mean over
+the pooled tokens, or their combination by attention pooling.
 
 Shapes: b batch, h heads, t tokens.
 """
@@ -27,7 +27,7 @@ Logits = Float[Tensor, "b k"]
 def rollout(
     model: ViT, images: Float[Tensor, "b c h w"], layer: int | None = None, query: Query | None = None
 ) -> tuple[Maps, Logits]:
-    """Attention multiplied through the layers, up to and with `layer` (the last by default)."""
+    """Multiply attention through the layers, up to and including `layer` (the last by default)."""
     depth = model.config.depth
     found, logits = capture_attention(model, images, lambda q, k: attention_weights(q, k).mean(dim=1))
     last = depth - 1 if layer is None else layer % depth
@@ -36,41 +36,43 @@ def rollout(
     with torch.autocast(images.device.type, enabled=False):
         for i in range(last + 1):
             rolled = (found[i] @ rolled + rolled) / 2
-        return _read(rolled, model, images, query, pool), logits
+        return _pooled_row(rolled, model, images, query, pool), logits
 
 
 def gradient(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
-    """Rollout in which what the class's gradient leaves of the attention takes the place of the attention."""
-    weighted, logits = _weighted(model, images, target)
+    """Roll out attention weighted by the gradient of the class, instead of the attention itself."""
+    weighted, logits = _weighted_attention(model, images, target)
     rolled = _identity(weighted[0])
     with torch.autocast(images.device.type, enabled=False):
         for layer in weighted[: model.config.depth]:
             rolled = (layer @ rolled + rolled) / (1 + layer.sum(dim=-1, keepdim=True))
-        return _read(rolled, model, images, None, *weighted[model.config.depth :]), logits
+        return _pooled_row(rolled, model, images, None, *weighted[model.config.depth :]), logits
 
 
 def attribution(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
-    """Relevance of a class, added up through the layers."""
-    weighted, logits = _weighted(model, images, target)
+    """Accumulate the relevance of a class through the layers."""
+    weighted, logits = _weighted_attention(model, images, target)
     relevance = _identity(weighted[0])
     with torch.autocast(images.device.type, enabled=False):
         for layer in weighted[: model.config.depth]:
             relevance = relevance + layer @ relevance
-        return _read(relevance, model, images, None, *weighted[model.config.depth :]), logits
+        return _pooled_row(relevance, model, images, None, *weighted[model.config.depth :]), logits
 
 
-def _weighted(model: ViT, images: Tensor, target: Tensor | None) -> tuple[list[Float[Tensor, "b q t"]], Logits]:
-    """Ā of every layer: (∇A ⊙ A)⁺, averaged over the heads. No gradient is left in the model."""
+def _weighted_attention(
+    model: ViT, images: Tensor, target: Tensor | None
+) -> tuple[list[Float[Tensor, "b q t"]], Logits]:
+    """Return Ā of every layer, (∇A ⊙ A)⁺ averaged over the heads, and the logits. The model keeps no gradients."""
     weights, logits = differentiable_attention(model, images)
     target = logits.argmax(dim=1) if target is None else target
     with torch.inference_mode(False), torch.enable_grad():
-        of_class = logits.gather(1, target[:, None]).sum()  # images do not meet, so that each has its own gradient
-        slopes = torch.autograd.grad(of_class, weights)
-    kept = [(slope * weight).clamp(min=0).mean(dim=1).detach() for slope, weight in zip(slopes, weights, strict=True)]
-    return kept, logits.detach()
+        score = logits.gather(1, target[:, None]).sum()  # images are independent: each gets its own gradient
+        gradients = torch.autograd.grad(score, weights)
+    weighted = [(g * w).clamp(min=0).mean(dim=1).detach() for g, w in zip(gradients, weights, strict=True)]
+    return weighted, logits.detach()
 
 
-def _read(
+def _pooled_row(
     matrix: Float[Tensor, "b t t"], model: ViT, images: Tensor, query: Query | None, pool: Tensor | None = None
 ) -> Maps:
     if pool is not None:

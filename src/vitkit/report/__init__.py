@@ -1,4 +1,4 @@
-"""Run folders in, one HTML file out: curves, tables, pictures. It needs no network and no other file."""
+"""Reports of runs: one self-contained HTML file with curves, tables and example images."""
 
 from vitkit.report.write import LiveReport, write_report
 

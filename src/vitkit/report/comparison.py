@@ -1,4 +1,4 @@
-"""Several runs side by side: their numbers, their curves, and whether a difference is more than chance."""
+"""The comparison of several runs: results, learning curves, significance tests, F1 per class."""
 
 import itertools
 import json
@@ -9,78 +9,58 @@ from typing import Any
 from vitkit.errors import DataError
 from vitkit.evaluation import compare
 from vitkit.evaluation.comparison import mean_interval
-from vitkit.report.charts import STYLES
-from vitkit.report.curves import overlaid
-from vitkit.report.html import (
-    Cell,
-    code,
-    details,
-    duration,
-    facts,
-    header,
-    heading,
-    page,
-    percent,
-    section,
-    table,
-    text,
-)
-from vitkit.report.run import Run
-from vitkit.report.run_report import command
+from vitkit.report.charts import LINE_STYLES
+from vitkit.report.curves import overlaid_curves
+from vitkit.report.html import Cell, duration, header, heading, page, percent, section, table, text
+from vitkit.report.run import RunRecord
+from vitkit.report.run_report import reproduction
 
-PAIRS = 10  # tested at most: above, only against the best
-PARTS = ("The runs", "Learning curves", "Is it more than chance?", "Per class", "To repeat them")
+MAX_PAIRS = 10  # if there are more, each run is tested only against the best
+SECTIONS = ("Results", "Learning curves", "Significance tests", "F1 per class", "Reproduce")
 
 
 def letter(index: int) -> str:
-    """A … Z, AA …"""
+    """Name a run by its index: A … Z, AA …"""
     return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("A") + index % 26)
 
 
-def comparison_page(runs: Sequence[Run]) -> str:
+def comparison_page(runs: Sequence[RunRecord]) -> str:
     names = ", ".join(f"{letter(i)} {run.name}" for i, run in enumerate(runs))
     body = [
-        header(f"{len(runs)} runs compared", names, PARTS),
-        section("The runs", _legend(runs), _numbers(runs), _seeds(runs), _differences(runs)),
-        section("Learning curves", overlaid(runs, letter)),
-        section("Is it more than chance?", _tests(runs)),
-        section("Per class", _classes(runs)),
-        section("To repeat them", *(_repeat(i, run) for i, run in enumerate(runs))),
+        header(f"{len(runs)} runs compared", names, SECTIONS),
+        section("Results", _legend(runs), _numbers(runs), _seeds(runs), _differences(runs)),
+        section("Learning curves", overlaid_curves(runs, letter)),
+        section("Significance tests", _tests(runs)),
+        section("F1 per class", _classes(runs)),
+        section("Reproduce", *(heading(f"{letter(i)} {run.name}") + reproduction(run) for i, run in enumerate(runs))),
     ]
     return page(f"vitkit: {len(runs)} runs compared", body)
 
 
-def _legend(runs: Sequence[Run]) -> str:
-    """The colour and the dashes of each, as the curves have them."""
+def _legend(runs: Sequence[RunRecord]) -> str:
+    """Show the line style of each run."""
     items = "".join(
         f"<li><svg class='swatch' width='34' height='10' aria-hidden='true'>"
-        f"<path class='line s{i % STYLES}' d='M0,5L34,5'/></svg> "
+        f"<path class='line s{i % LINE_STYLES}' d='M0,5L34,5'/></svg> "
         f"<strong>{letter(i)}</strong> {escape(str(run.folder))}</li>"
         for i, run in enumerate(runs)
     )
     return f"<ul class='legend'>{items}</ul>\n"
 
 
-def _numbers(runs: Sequence[Run]) -> str:
+def _numbers(runs: Sequence[RunRecord]) -> str:
     columns = ["run", "data", "model", "test top-1", "95 % interval", "val top-1", "calibration error", "NLL",
                "parameters, M", "epochs", "time"]  # fmt: skip
-    return table(columns, [_row(i, run) for i, run in enumerate(runs)], "What each came to")
+    return table(columns, [_row(i, run) for i, run in enumerate(runs)], "Results of each run")
 
 
-def _row(index: int, run: Run) -> list[Any]:
+def _row(index: int, run: RunRecord) -> list[Any]:
     first = [f"{letter(index)}\u00a0{run.name}", run.recipe.data, run.model]
     if run.result is None:
         epoch = run.last("epoch") or 0.0
-        nothing = percent(None)
-        return [
-            *first,
-            nothing,
-            Cell("not finished", None),
-            percent(run.last("val_top1")),
-            *[nothing] * 3,
-            epoch,
-            nothing,
-        ]
+        none = percent(None)
+        val_top1 = percent(run.last("val_top1"))
+        return [*first, none, Cell("not finished", None), val_top1, none, none, none, epoch, none]
     r, test = run.result, run.result["test"]
     measured = test or r["val"]
     low, high = measured["top1_interval"]
@@ -91,9 +71,9 @@ def _row(index: int, run: Run) -> list[Any]:
             measured["nll"], r["parameters"] / 1e6, r["epochs"], seconds]  # fmt: skip
 
 
-def _seeds(runs: Sequence[Run]) -> str:
-    """Runs that differ in their seed alone are repetitions: their mean says more than the best of them."""
-    groups: dict[str, list[Run]] = {}
+def _seeds(runs: Sequence[RunRecord]) -> str:
+    """Average runs that differ only in their seed."""
+    groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         if run.result:
             groups.setdefault(json.dumps({**run.recipe.to_dict(), "seed": 0}, sort_keys=True), []).append(run)
@@ -109,14 +89,14 @@ def _seeds(runs: Sequence[Run]) -> str:
     return "".join(found)
 
 
-def _differences(runs: Sequence[Run]) -> str:
+def _differences(runs: Sequence[RunRecord]) -> str:
     flat = [_flat(run.recipe.to_dict()) for run in runs]
     keys = [key for key in dict.fromkeys(itertools.chain(*flat)) if len({str(f.get(key)) for f in flat}) > 1]
     if not keys:
-        return text("Their recipes are the same.")
+        return text("The recipes are identical.")
     rows = [[key, *(str(f.get(key, "–")) for f in flat)] for key in keys]
-    return heading("What differs in their recipes") + table(
-        ["setting", *(letter(i) for i in range(len(runs)))], rows, "Only settings that differ"
+    return heading("Differences between the recipes") + table(
+        ["setting", *(letter(i) for i in range(len(runs)))], rows, "Settings that differ"
     )
 
 
@@ -127,18 +107,18 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _tests(runs: Sequence[Run]) -> str:
-    judged = [(i, run) for i, run in enumerate(runs) if run.evaluation is not None]
-    if len(judged) < 2:
-        return text("At least two finished runs are needed to compare their answers image by image.")
+def _tests(runs: Sequence[RunRecord]) -> str:
+    finished = [(i, run) for i, run in enumerate(runs) if run.evaluation is not None]
+    if len(finished) < 2:
+        return text("At least two finished runs are needed for a paired test.")
     rows, notes = [], []
-    for (i, a), (j, b) in _pairs(judged):
+    for (i, a), (j, b) in _pairs(finished):
         assert a.evaluation is not None
         assert b.evaluation is not None
         try:
             found = compare(a.evaluation, b.evaluation)
         except DataError as error:
-            notes.append(text(f"{letter(i)} and {letter(j)} were not judged on the same images: {error}"))
+            notes.append(text(f"{letter(i)} and {letter(j)} were not evaluated on the same images: {error}"))
             continue
         notes.append(text(found.summary(letter(i), letter(j))))
         low, high = (100 * v for v in found.interval)
@@ -147,45 +127,35 @@ def _tests(runs: Sequence[Run]) -> str:
             Cell(f"{low:+.2f} to {high:+.2f}", low), found.only_a, found.only_b,
             Cell(f"{found.p_value:.2g}", found.p_value),
         ])  # fmt: skip
-    columns = ["pair", "images", "points", "95 % interval", "only the first", "only the second", "p"]
-    shown = table(columns, rows, "Pairs on the same images; McNemar's exact test") if rows else ""
+    columns = ["pair", "images", "difference, points", "95 % interval", "only 1st correct", "only 2nd correct", "p"]
+    shown = table(columns, rows, "Paired comparison on the same images (McNemar's exact test)") if rows else ""
     several = ""
     if len(rows) > 1:
         several = text(
-            f"{len(rows)} tests: by chance alone about one in twenty has p below 0.05; to be strict, ask for p below "
-            f"{0.05 / len(rows):.2g}."
+            f"{len(rows)} tests: without any real difference, about 1 in 20 tests has p < 0.05. With Bonferroni "
+            f"correction, require p < {0.05 / len(rows):.2g}."
         )
     return shown + several + "".join(notes)
 
 
-def _pairs(judged: Sequence[tuple[int, Run]]) -> list[tuple[tuple[int, Run], tuple[int, Run]]]:
-    every = list(itertools.combinations(judged, 2))
-    if len(every) <= PAIRS:
+def _pairs(finished: Sequence[tuple[int, RunRecord]]) -> list[tuple[tuple[int, RunRecord], tuple[int, RunRecord]]]:
+    every = list(itertools.combinations(finished, 2))
+    if len(every) <= MAX_PAIRS:
         return every
-    best = max(judged, key=lambda entry: entry[1].evaluation.top1 if entry[1].evaluation else 0.0)
-    return [(other, best) for other in judged if other[0] != best[0]]
+    best = max(finished, key=lambda entry: entry[1].evaluation.top1 if entry[1].evaluation else 0.0)
+    return [(other, best) for other in finished if other[0] != best[0]]
 
 
-def _classes(runs: Sequence[Run]) -> str:
-    """F1 of each class, of runs that know the same classes."""
-    judged = [(i, run.evaluation) for i, run in enumerate(runs) if run.evaluation is not None]
-    names = {e.predictions.class_names for _, e in judged}
-    if len(judged) < 2 or len(names) > 1:
-        return text("The runs do not have the same classes, or are not finished.")
-    columns = ["class", *(f"F1 of {letter(i)}" for i, _ in judged), "spread"]
+def _classes(runs: Sequence[RunRecord]) -> str:
+    """Compare F1 per class, if all runs have the same classes."""
+    finished = [(i, run.evaluation) for i, run in enumerate(runs) if run.evaluation is not None]
+    names = {e.predictions.class_names for _, e in finished}
+    if len(finished) < 2 or len(names) > 1:
+        return text("At least two finished runs with the same classes are needed.")
+    columns = ["class", *(f"F1 of {letter(i)}" for i, _ in finished), "range"]
     rows = []
     for k, name in enumerate(next(iter(names))):
-        scores = [e.per_class[k].f1 for _, e in judged]
+        scores = [e.per_class[k].f1 for _, e in finished]
         known = [s for s in scores if s is not None]
         rows.append([name, *(percent(s) for s in scores), percent(max(known) - min(known)) if known else percent(None)])
     return table(columns, rows, "F1 per class")
-
-
-def _repeat(index: int, run: Run) -> str:
-    environment = [(k, json.dumps(v) if isinstance(v, dict) else v) for k, v in run.environment.items()]
-    return (
-        heading(f"{letter(index)} {run.name}")
-        + code(command(run))
-        + details("Recipe", code(json.dumps(run.recipe.to_dict(), indent=2)))
-        + details("Environment", facts(environment))
-    )

@@ -1,12 +1,12 @@
-"""Learning curves: of one run training beside validation, of several the runs beside each other."""
+"""Learning curves: training and validation of one run, or several runs overlaid."""
 
 from collections.abc import Callable, Sequence
 
 from vitkit.report.charts import SMOOTHING, Line, chart
 from vitkit.report.html import text
-from vitkit.report.run import Run
+from vitkit.report.run import RunRecord
 
-# title, what is recorded, whether it is noisy, the factor to the unit shown
+# title, metric, whether it is smoothed, factor to the unit shown
 PANELS = (
     ("training loss", "loss", True, 1),
     ("validation loss", "val_loss", False, 1),
@@ -22,7 +22,7 @@ SLIDER = (
 )
 
 
-def curves(run: Run) -> str:
+def learning_curves(run: RunRecord) -> str:
     def pair(key: str, val_key: str, factor: float = 1) -> list[Line]:
         return [
             Line("training", _scaled(run, key, factor), 0, smooth=True),
@@ -35,13 +35,11 @@ def curves(run: Run) -> str:
         chart("learning rate", [Line("", run.rows("lr"))], from_zero=True),
         chart("images per second", [Line("", run.rows("images_per_s"), smooth=True)], from_zero=True),
     ]
-    return (
-        SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n" + text(_how_to_read(run.recipe.loss.label_smoothing))
-    )
+    return SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n" + text(_note(run.recipe.loss.label_smoothing))
 
 
-def overlaid(runs: Sequence[Run], letter: Callable[[int], str]) -> str:
-    """Each run has its letter, colour and dashes, the same in every panel."""
+def overlaid_curves(runs: Sequence[RunRecord], letter: Callable[[int], str]) -> str:
+    """Draw one panel per metric; a run has the same letter, colour and dashes in every panel."""
     charts = [
         chart(title, [Line(letter(i), _scaled(run, key, factor), i, smooth) for i, run in enumerate(runs)],
               from_zero=key in ("lr", "images_per_s"))
@@ -50,13 +48,14 @@ def overlaid(runs: Sequence[Run], letter: Callable[[int], str]) -> str:
     return SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n"
 
 
-def _scaled(run: Run, key: str, factor: float) -> list[tuple[float, float]]:
+def _scaled(run: RunRecord, key: str, factor: float) -> list[tuple[float, float]]:
     return [(x, factor * y) for x, y in run.rows(key)]
 
 
-def _how_to_read(smoothing: float) -> str:
-    why = "augmented images" + (f" and labels smoothed by {smoothing:g}" if smoothing else "")
+def _note(smoothing: float) -> str:
+    labels = f" and with label smoothing {smoothing:g}" if smoothing else ""
     return (
-        f"Training is measured on {why}, on weights that change meanwhile; validation on plain images and labels: the "
-        "two need not meet. Point at a curve, or focus it and use ← and →, to read values."
+        f"Training values are measured on augmented images{labels}, while the weights change. Validation uses plain "
+        "images and labels, so that the two curves can differ. To read values, point at a curve, or focus it and press "
+        "← and →."
     )

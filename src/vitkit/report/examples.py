@@ -1,4 +1,4 @@
-"""Single images: what the model said of them, and which patches made it say so."""
+"""Example images with their maps: the most confident mistakes, and images taken evenly from the held-out split."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,135 +10,138 @@ from torch import Tensor
 
 from vitkit.errors import CorruptImageError
 from vitkit.evaluation import Evaluation
-from vitkit.explanation import DEFAULT, METHODS, attention_map, describe_query, explain
+from vitkit.explanation import DEFAULT_METHOD, METHODS, attention_map, describe_query, explain
+from vitkit.explanation.heatmap import colorize, overlay
 from vitkit.report.html import section, text
-from vitkit.report.images import heat, overlay, ramp, tile
-from vitkit.report.run_assets import Subject
+from vitkit.report.images import color_scale, tile
+from vitkit.report.run_assets import RunAssets
 
-EXAMPLES = 6
-MISTAKES = 12
-HEADS = 16  # shown of a layer
+MAX_EXAMPLES = 6
+MAX_MISTAKES = 12
+MAX_HEADS = 16
 
-RAMP = f"<p>Maps go from {ramp('little', 'much')}, each on a scale of its own.</p>\n"
+SCALE = f"<p>Colours of the maps: {color_scale('low', 'high')}. Each map has its own scale.</p>\n"
 
 
 @dataclass(frozen=True)
-class Cases:
-    """Images that were judged, as the model takes them."""
+class ExampleBatch:
+    """Evaluated images as the model received them."""
 
     names: Sequence[str]
     pixels: np.ndarray  # (B, H, W, C) uint8
     batch: Tensor  # normalised
-    truth: Sequence[int]
-    answer: Sequence[int]
-    score: Sequence[float]  # of the answer
+    labels: Sequence[int]
+    predictions: Sequence[int]
+    scores: Sequence[float]  # of the predictions
 
     def __len__(self) -> int:
         return len(self.names)
 
 
-def mistakes(subject: Subject, evaluation: Evaluation) -> str:
-    """The most confident ones, with the map of what was said and of what would have been right."""
+def mistakes_section(assets: RunAssets, evaluation: Evaluation) -> str:
+    """Show the most confident mistakes, with the maps of the predicted class and of the label."""
     title = "Most confident mistakes"
     if not evaluation.mistakes:
-        return section(title, text("There is no mistake."))
-    cases = read_cases(subject, evaluation, [m.index for m in evaluation.mistakes[:MISTAKES]])
-    model = subject.model
-    if model is None or not cases:
-        return section(title, text(_why_none(subject)))
-    said = explain(model, cases.batch, DEFAULT, target=list(cases.answer)).maps
-    right = explain(model, cases.batch, DEFAULT, target=list(cases.truth)).maps
-    names = model.info.class_names
+        return section(title, text("No mistakes."))
+    examples = read_examples(assets, evaluation, [m.index for m in evaluation.mistakes[:MAX_MISTAKES]])
+    model = assets.model
+    if model is None or not examples:
+        return section(title, text(_why_none(assets)))
+    maps = {
+        kind: explain(model, examples.batch, DEFAULT_METHOD, target=list(classes)).maps
+        for kind, classes in (("predicted", examples.predictions), ("label", examples.labels))
+    }
+    names = evaluation.predictions.class_names
     items = [
-        _case(cases, i, names, [
-            tile(cases.pixels[i], "seen", cases.names[i]),
-            tile(overlay(cases.pixels[i], said[i]), f"for “{names[cases.answer[i]]}”"),
-            tile(overlay(cases.pixels[i], right[i]), f"for “{names[cases.truth[i]]}”"),
+        _example(examples, i, names, [
+            tile(examples.pixels[i], "model input", examples.names[i]),
+            tile(overlay(examples.pixels[i], maps["predicted"][i]), f"predicted: {names[examples.predictions[i]]}"),
+            tile(overlay(examples.pixels[i], maps["label"][i]), f"label: {names[examples.labels[i]]}"),
         ])
-        for i in range(len(cases))
+        for i in range(len(examples))
     ]  # fmt: skip
     about = (
-        "A label that is wrong is often among them. Beside each image: which patches speak for the answer, and which "
-        f"for the class it belongs to ({DEFAULT}: {METHODS[DEFAULT].about})."
+        "Some of these labels may be wrong. Next to each image: the map of the predicted class and the map of the "
+        f"label. Method {DEFAULT_METHOD}: {METHODS[DEFAULT_METHOD].description}."
     )
-    return section(title, text(about), RAMP, f"<div class='cases'>{''.join(items)}</div>\n")
+    return section(title, text(about), SCALE, f"<div class='examples'>{''.join(items)}</div>\n")
 
 
-def examples(subject: Subject, evaluation: Evaluation, *more: str) -> str:
-    """Evenly taken from the split, right or wrong, with the exact attention of the last layer."""
-    title, shown = "What it looks at", min(EXAMPLES, evaluation.n)
-    cases = read_cases(subject, evaluation, [i * evaluation.n // shown for i in range(shown)])
-    model = subject.model
-    if model is None or not cases:
-        return section(title, text(_why_none(subject)))
+def explanations_section(assets: RunAssets, evaluation: Evaluation, *more: str) -> str:
+    """Show images taken evenly from the split, with the attention of the last layer and the default map."""
+    title, shown = "Explanations", min(MAX_EXAMPLES, evaluation.n)
+    examples = read_examples(assets, evaluation, [i * evaluation.n // shown for i in range(shown)])
+    model = assets.model
+    if model is None or not examples:
+        return section(title, text(_why_none(assets)))
     with torch.inference_mode():
-        maps = attention_map(model, cases.batch).numpy()
-    why = explain(model, cases.batch, DEFAULT, target=list(cases.answer)).maps
-    names = model.info.class_names
+        attention = attention_map(model, examples.batch).numpy()
+    mean_attention = attention.mean(axis=1)
+    maps = explain(model, examples.batch, DEFAULT_METHOD, target=list(examples.predictions)).maps
+    names = evaluation.predictions.class_names
     items = [
-        _case(cases, i, names, [
-            tile(cases.pixels[i], "seen", cases.names[i]),
-            tile(overlay(cases.pixels[i], maps[i].mean(axis=0)), "attention", f"attention on {cases.names[i]}"),
-            tile(overlay(cases.pixels[i], why[i]), DEFAULT, f"{DEFAULT} on {cases.names[i]}"),
-        ], _heads(maps[i]))
-        for i in range(len(cases))
+        _example(examples, i, names, [
+            tile(examples.pixels[i], "model input", examples.names[i]),
+            tile(overlay(examples.pixels[i], mean_attention[i]), "attention", f"attention on {examples.names[i]}"),
+            tile(overlay(examples.pixels[i], maps[i]), DEFAULT_METHOD, f"{DEFAULT_METHOD} on {examples.names[i]}"),
+        ], _heads(attention[i]))
+        for i in range(len(examples))
     ]  # fmt: skip
     about = (
-        f"Images it did not learn from. Attention is that of the last layer, {describe_query(model)}: exact softmax "
-        "weights, averaged over the heads and then head by head on one scale. "
-        f"{DEFAULT.capitalize()}: {METHODS[DEFAULT].about}; attention alone says where, not what for."
+        f"Held-out images. Attention: exact softmax weights of the last layer ({describe_query(model)}), as the mean "
+        "of all heads and then per head on one scale. It shows where the model attends, for any class. "
+        f"{DEFAULT_METHOD.capitalize()}: {METHODS[DEFAULT_METHOD].description}, for the predicted class."
     )
-    return section(title, text(about), RAMP, f"<div class='cases'>{''.join(items)}</div>\n", *more)
+    return section(title, text(about), SCALE, f"<div class='examples'>{''.join(items)}</div>\n", *more)
 
 
-def read_cases(subject: Subject, evaluation: Evaluation, wanted: Sequence[int]) -> Cases | None:
-    """Those of the judged samples that can still be found in the data by their names."""
-    split, predictions = subject.held_out, evaluation.predictions
-    if split is None or subject.model is None or predictions.names is None:
+def read_examples(assets: RunAssets, evaluation: Evaluation, wanted: Sequence[int]) -> ExampleBatch | None:
+    """Return those of the wanted samples whose images are still in the data set under the same name."""
+    split, predictions = assets.held_out, evaluation.predictions
+    if split is None or assets.model is None or predictions.names is None:
         return None
-    asked = {predictions.names[i] for i in wanted}
-    places = {name: k for k in range(len(split)) if (name := split.images.name(k)) in asked}
+    wanted_names = {predictions.names[i] for i in wanted}
+    rows = {name: row for row in range(len(split)) if (name := split.images.name(row)) in wanted_names}
     kept, pixels = [], []
     for i in wanted:
         name = predictions.names[i]
-        if name in places:
+        if name in rows:
             try:
-                pixels.append(subject.preprocess(split.images[places[name]], name))
+                pixels.append(assets.preprocess(split.images[rows[name]], name))
             except CorruptImageError:
                 continue
             kept.append(i)
     if not kept:
         return None
     stacked, samples = torch.stack(pixels), predictions.samples
-    return Cases(
+    return ExampleBatch(
         names=[predictions.names[i] for i in kept],
         pixels=stacked.permute(0, 2, 3, 1).numpy(),
-        batch=subject.preprocess.normalize(stacked),
-        truth=predictions.labels[kept].tolist(),
-        answer=samples.predicted[kept].tolist(),
-        score=samples.confidence[kept].tolist(),
+        batch=assets.preprocess.normalize(stacked),
+        labels=predictions.labels[kept].tolist(),
+        predictions=samples.predicted[kept].tolist(),
+        scores=samples.confidence[kept].tolist(),
     )
 
 
-def _case(cases: Cases, index: int, names: Sequence[str], views: Sequence[str], below: str = "") -> str:
-    is_right = cases.truth[index] == cases.answer[index]
-    said, truth = names[cases.answer[index]], names[cases.truth[index]]
-    verdict = f"✓ {said}" if is_right else f"✗ said {said}, is {truth}"
-    kind = "right" if is_right else "wrong"
+def _example(examples: ExampleBatch, index: int, names: Sequence[str], views: Sequence[str], below: str = "") -> str:
+    predicted, label = names[examples.predictions[index]], names[examples.labels[index]]
+    correct = examples.predictions[index] == examples.labels[index]
+    outcome = f"✓ {predicted}" if correct else f"✗ predicted {predicted}, label {label}"
     return (
-        f"<figure class='case'><div class='views'>{''.join(views)}</div>{below}<figcaption>"
-        f"<span class='verdict {kind}'>{escape(verdict)}</span>, {cases.score[index]:.1%} sure<br>"
-        f"{escape(cases.names[index])}</figcaption></figure>\n"
+        f"<figure class='example'><div class='views'>{''.join(views)}</div>{below}<figcaption>"
+        f"<span class='outcome {'right' if correct else 'wrong'}'>{escape(outcome)}</span>, "
+        f"confidence {examples.scores[index]:.1%}<br>{escape(examples.names[index])}</figcaption></figure>\n"
     )
 
 
 def _heads(maps: np.ndarray) -> str:
-    """A pixel per patch."""
-    shown = "".join(tile(heat(m, 0.0, float(maps.max())), f"head {h}") for h, m in enumerate(maps[:HEADS]))
+    """Draw one pixel per patch, all heads on one scale."""
+    shown = "".join(tile(colorize(m, 0.0, float(maps.max())), f"head {h}") for h, m in enumerate(maps[:MAX_HEADS]))
     return f"<div class='heads'>{shown}</div>"
 
 
-def _why_none(subject: Subject) -> str:
-    if subject.data is None:
-        return f"The data could not be opened again: {subject.trouble}"
-    return "None of the images that were judged is in the data any more: it has changed since the run."
+def _why_none(assets: RunAssets) -> str:
+    if assets.data is None:
+        return f"The data set could not be opened: {assets.data_error}"
+    return "None of the evaluated images is in the data set any more: the data set changed after the run."

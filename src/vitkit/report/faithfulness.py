@@ -1,53 +1,46 @@
-"""How far the maps can be trusted: each method measured on the run's own held-out images."""
-
-import numpy as np
+"""Faithfulness of the maps, measured for each method on the run's held-out images."""
 
 from vitkit.evaluation import Evaluation
-from vitkit.explanation.faithfulness import STEPS, bootstrap, faithfulness
-from vitkit.model import ViT
+from vitkit.explanation.faithfulness import STEPS, faithfulness
 from vitkit.model.summary import summarize
-from vitkit.report.examples import read_cases
+from vitkit.report.examples import read_examples
 from vitkit.report.html import Cell, heading, table, text
-from vitkit.report.run_assets import Subject
+from vitkit.report.run_assets import RunAssets
 
-METHODS = ("attention", "rollout", "gradient", "attribution", "random")  # occlusion asks for many more forwards
-IMAGES = 24  # at most
-FEWEST = 4  # below, an interval says nothing
-MACS = 1e12  # that may be spent: about half a minute on two cores
+METHODS = ("attention", "rollout", "gradient", "attribution", "random")  # occlusion needs many more forwards
+MAX_IMAGES = 24
+MIN_IMAGES = 4  # fewer give no useful interval
+MAX_MACS = 1e12  # about half a minute on two cores
 
 
-def trust(subject: Subject, evaluation: Evaluation) -> str:
-    title = heading("How far to trust the maps")
-    if subject.model is None or subject.data is None:
+def faithfulness_table(assets: RunAssets, evaluation: Evaluation) -> str:
+    title = heading("Faithfulness of the maps")
+    if assets.model is None or assets.data is None:
         return ""
-    affordable = min(IMAGES, evaluation.n, int(MACS / (_macs(subject.model) * len(METHODS) * (2 * STEPS + 10))))
-    if affordable < FEWEST:
+    macs = max(row.macs for row in summarize(assets.model.config, depth=0))
+    count = min(MAX_IMAGES, evaluation.n, int(MAX_MACS / (macs * len(METHODS) * (2 * STEPS + 10))))
+    if count < MIN_IMAGES:
         return title + text(
-            "The model is too large to measure this in passing: `vitkit explain RUN IMAGE … --out DIR --faithfulness`."
+            "Not measured, because the model is large. To measure it: "
+            "vitkit explain RUN IMAGE … --out DIR --faithfulness"
         )
-    cases = read_cases(subject, evaluation, [i * evaluation.n // affordable for i in range(affordable)])
-    if cases is None:
+    examples = read_examples(assets, evaluation, [i * evaluation.n // count for i in range(count)])
+    if examples is None:
         return ""
-    found = faithfulness(subject.model, cases.batch, METHODS)
-    rows = [
-        [f.method, *(_mean(v) for v in (f.curves.gain, f.curves.insertion_area, f.curves.deletion_area, f.sanity))]
-        for f in found
-    ]
+    rows = []
+    for found in faithfulness(assets.model, examples.batch, METHODS):
+        summary = found.summary()
+        rows.append([found.method, *(_cell(*summary[k]) for k in ("gain", "insertion", "deletion", "random_weights"))])
     about = (
-        f"On {len(cases)} held-out images patches are taken away, best-ranked first, or given back to a blurred image. "
-        "If a map is right, the answer's probability falls early (small deletion area) or rises early (large insertion "
-        "area); their difference ranks the methods, and a random map is the floor. The last column compares each map "
-        "with that of the same model with shuffled weights: near 0, the map shows the model and not just the image."
+        f"Measured on {len(examples)} held-out images. Deletion removes patches, the highest map values first. "
+        "Insertion restores them in a blurred image. With a faithful map the probability of the predicted class falls "
+        "early (a small deletion area) or rises early (a large insertion area). Methods are ranked by the difference; "
+        "random is the baseline. The last column is the rank correlation with the map of the same model with shuffled "
+        "weights. If it is near 0, the map depends on the model and not only on the image."
     )
-    columns = ["method", "insertion − deletion", "insertion", "deletion", "correlation with shuffled weights"]
-    return title + text(about) + table(columns, rows, "Means over the images and their 95 % bootstrap intervals")
+    columns = ["method", "insertion − deletion", "insertion area", "deletion area", "correlation, shuffled weights"]
+    return title + text(about) + table(columns, rows, "Mean over the images (95 % bootstrap interval)")
 
 
-def _mean(values: np.ndarray) -> Cell:
-    mean, interval = float(np.mean(values)), bootstrap(values)
-    around = f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else ""
-    return Cell(f"{mean:.3f}{around}", mean)
-
-
-def _macs(model: ViT) -> int:
-    return max(row.macs for row in summarize(model.config, depth=0))
+def _cell(mean: float, interval: tuple[float, float] | None) -> Cell:
+    return Cell(f"{mean:.3f}" + (f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else ""), mean)

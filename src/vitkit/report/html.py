@@ -1,7 +1,7 @@
-"""The page itself: pieces of HTML, and the frame around them.
+"""HTML elements, and the page around them.
 
-The file needs no network and no other file, and says so: its content security policy allows its own style and script,
-by their hashes, and pictures that are part of it.
+The page needs no network and no other file. Its content security policy allows only its own style and script, by their
+hashes, and embedded images.
 """
 
 import base64
@@ -16,7 +16,7 @@ _NUMBER = " class='number'"
 
 
 def page(title: str, body: Iterable[str], refresh: int = 0) -> str:
-    """`refresh`: seconds after which the browser reads the file again; 0: never."""
+    """Return the document. The browser reloads it every `refresh` seconds; 0 means never."""
     style, script = ("\n" + _asset(name) for name in ("style.css", "report.js"))
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
@@ -32,11 +32,11 @@ def page(title: str, body: Iterable[str], refresh: int = 0) -> str:
     )
 
 
-def header(title: str, remark: str, parts: Sequence[str]) -> str:
-    """Title, one line about it, and the way to each section by its heading."""
-    links = "".join(f"<a href='#{anchor(p)}'>{escape(p)}</a>" for p in parts)
+def header(title: str, subtitle: str, sections: Sequence[str]) -> str:
+    """Return the title, one line below it, and links to the sections."""
+    links = "".join(f"<a href='#{anchor(p)}'>{escape(p)}</a>" for p in sections)
     return (
-        f"<header><h1>{escape(title)}</h1>\n<p>{escape(remark)}</p>\n"
+        f"<header><h1>{escape(title)}</h1>\n<p>{escape(subtitle)}</p>\n"
         f"<nav aria-label='Sections'>{links}</nav></header>\n"
     )
 
@@ -58,7 +58,7 @@ def text(words: str) -> str:
 
 
 def cards(values: Sequence[tuple[str, str, str]]) -> str:
-    """(name, number, remark): the few numbers that matter most."""
+    """Show the key figures as (name, number, note)."""
     items = "".join(
         f"<div class='card'><span>{escape(name)}</span><strong>{escape(number)}</strong>"
         f"<small>{escape(remark)}</small></div>"
@@ -69,11 +69,11 @@ def cards(values: Sequence[tuple[str, str, str]]) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows, and the number by which it sorts; None goes last, whichever way."""
+    """A table cell: its text, and the number by which it sorts. None always sorts last."""
 
     shown: str
     sort: float | None
-    bar: float | None = None  # a share, drawn beside the number
+    bar: float | None = None  # 0…1, drawn next to the number
 
 
 def percent(share: float | None, bar: bool = False) -> Cell:
@@ -81,12 +81,12 @@ def percent(share: float | None, bar: bool = False) -> Cell:
 
 
 def count(number: int, most: int = 0) -> Cell:
-    """With `most`, a bar that shows the number's share of it."""
+    """Return a cell; with `most`, it has a bar of the length number / most."""
     return Cell(f"{number:,}", number, number / most if most else None)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Click a heading to sort by it. A table that is too wide is moved within its frame, also by the arrow keys."""
+    """Return a table that is sorted by clicking a heading and scrolls if it is too wide or has more than 20 rows."""
     rows = list(rows)
     kinds = [isinstance(c, Cell | int | float) for c in rows[0]] if rows else [False] * len(columns)
     head = "".join(
@@ -116,7 +116,7 @@ def details(title: str, *parts: str) -> str:
 
 
 def figure(content: str, caption: str, kind: str = "") -> str:
-    """Around a drawing or pictures that are HTML already."""
+    """Wrap HTML in a figure with a caption."""
     return f"<figure class='{kind}'>{content}<figcaption>{escape(caption)}</figcaption></figure>\n"
 
 
@@ -144,7 +144,7 @@ def _bar(share: float | None) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("vitkit.report").joinpath(name).read_text()
+    return resources.files("vitkit.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(content: str) -> str:

@@ -4,7 +4,7 @@ from html import escape
 
 from vitkit.evaluation import Evaluation
 from vitkit.evaluation.chart_data import ConfusionChart, classes_by_f1, confusion_chart, reliability_bars
-from vitkit.report.charts import LEFT, LETTER, TOP, Frame
+from vitkit.report.charts import LEFT, LETTER_WIDTH, TOP, Frame
 from vitkit.report.html import count, figure, percent, section, table, text
 
 MAX_WIDTH = 640  # pixels: a wider matrix scrolls within its frame instead of shrinking
@@ -40,7 +40,7 @@ def _confusion_matrix(chart: ConfusionChart) -> str:
     k = len(chart.names)
     cell = 34 if k <= 12 else 26 if chart.has_numbers else 15
     names = [name if len(name) <= 18 else name[:17] + "…" for name in chart.names]
-    longest = LETTER * max(map(len, names))
+    longest = LETTER_WIDTH * max(map(len, names))
     left, side, horizontal = 14 + longest, cell * k, longest < cell
     width, height = left + side + 8, TOP + side + (18 if horizontal else left)
     lines = "".join(
@@ -92,18 +92,18 @@ def _reliability_diagram(evaluation: Evaluation) -> str:
     base, largest = frame.height + 56, max(bar.share for bar in bars)
     parts = [frame.axes("confidence")]
     for bar in bars:
-        left, right = frame.across(bar.low) + 1, frame.across(bar.high) - 1
+        left, right = frame.x_at(bar.low) + 1, frame.x_at(bar.high) - 1
         top, (low, high), confidence = (
-            frame.down(bar.accuracy),
-            map(frame.down, bar.interval),
-            frame.down(bar.confidence),
+            frame.y_at(bar.accuracy),
+            map(frame.y_at, bar.interval),
+            frame.y_at(bar.confidence),
         )
         middle, tall = (left + right) / 2, HISTOGRAM * bar.share / largest
         parts.append(
             f"<g><title>confidence {bar.low:.2f} to {bar.high:.2f}: {bar.count:,} images, mean confidence "
             f"{bar.confidence:.3f}, accuracy {bar.accuracy:.3f}</title>"
             f"<rect class='area' x='{left:.1f}' y='{top:.1f}' width='{right - left:.1f}' "
-            f"height='{frame.down(0) - top:.1f}'/>"
+            f"height='{frame.y_at(0) - top:.1f}'/>"
             f"<line class='interval' x1='{middle:.1f}' x2='{middle:.1f}' y1='{low:.1f}' y2='{high:.1f}'/>"
             f"<line class='mark' x1='{left:.1f}' x2='{right:.1f}' y1='{confidence:.1f}' y2='{confidence:.1f}'/>"
             f"<rect class='area' x='{left:.1f}' y='{base - tall:.1f}' width='{right - left:.1f}' "

@@ -1,6 +1,6 @@
 "use strict";
 
-/* Tables: a heading sorts by its column, up first, then down. What has no value stays last. */
+/* Tables: clicking a heading sorts by its column, ascending first. Empty cells stay last. */
 for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => {
     const heading = button.parentElement, row = heading.parentElement, column = [...row.children].indexOf(heading);
@@ -19,10 +19,10 @@ for (const button of document.querySelectorAll("th button")) {
   });
 }
 
-/* Charts: the value under the pointer, or where the arrow keys have gone; and smoothing as the reader likes it. */
+/* Charts: values under the pointer or at the position of the arrow keys; adjustable smoothing. */
 const short = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : String(+value.toPrecision(4)));
 
-function smoothed(points, share) {
+function movingAverage(points, share) {
   const half = Math.floor((points.length * share) / 2 + 1e-9);
   return points.map(([x], i) => {
     const near = points.slice(Math.max(i - half, 0), i + half + 1);
@@ -42,12 +42,12 @@ class Chart {
     this.svg.addEventListener("blur", () => this.hide());
     this.svg.addEventListener("keydown", (event) => this.key(event));
   }
-  across(x) { return this.left + ((x - this.x[0]) / (this.x[1] - this.x[0])) * (this.right - this.left); }
-  down(y) { return this.bottom - ((y - this.y[0]) / (this.y[1] - this.y[0])) * (this.bottom - this.top); }
+  xAt(x) { return this.left + ((x - this.x[0]) / (this.x[1] - this.x[0])) * (this.right - this.left); }
+  yAt(y) { return this.bottom - ((y - this.y[0]) / (this.y[1] - this.y[0])) * (this.bottom - this.top); }
   smooth(share) {
     this.lines.forEach((line, i) => {
       if (!line.smooth) return;
-      const path = smoothed(line.points, share).map(([x, y]) => `${this.across(x).toFixed(1)},${this.down(y).toFixed(1)}`);
+      const path = movingAverage(line.points, share).map(([x, y]) => `${this.xAt(x).toFixed(1)},${this.yAt(y).toFixed(1)}`);
       this.svg.querySelector(`[data-line="${i}"]`).setAttribute("d", "M" + path.join("L"));
     });
   }
@@ -67,8 +67,8 @@ class Chart {
   show(wanted) {
     const near = (line) => line.points.reduce((a, b) => (Math.abs(b[0] - wanted) < Math.abs(a[0] - wanted) ? b : a));
     const found = this.lines.map(near), x = found.reduce((a, b) => (Math.abs(b[0] - wanted) < Math.abs(a[0] - wanted) ? b : a))[0];
-    this.cursor.setAttribute("x1", this.across(x));
-    this.cursor.setAttribute("x2", this.across(x));
+    this.cursor.setAttribute("x1", this.xAt(x));
+    this.cursor.setAttribute("x2", this.xAt(x));
     this.cursor.classList.add("on");
     const values = found.map((point, i) => `${this.lines[i].name} ${short(point[1])}`);
     this.output.textContent = `${this.axis} ${short(x)}: ${values.join(" · ")}`;
@@ -87,7 +87,7 @@ for (const slider of document.querySelectorAll(".slider input")) {
   });
 }
 
-/* How long ago a run that is not finished was last heard of. */
+/* Age of the last update of an unfinished run. */
 for (const time of document.querySelectorAll("time[data-ago]")) {
   const minutes = Math.round((Date.now() - Date.parse(time.dateTime)) / 60000);
   time.textContent += minutes < 1 ? " (just now)" : minutes < 120 ? ` (${minutes} min ago)` : ` (${Math.round(minutes / 60)} h ago)`;

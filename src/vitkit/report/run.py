@@ -1,4 +1,4 @@
-"""What a run folder holds, whether the run is finished, going on, or was stopped."""
+"""Read a run folder: recipe, environment, metrics and results of a run that is finished, running or stopped."""
 
 import json
 import math
@@ -15,11 +15,11 @@ from vitkit.training.run_dir import read_recipe
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     folder: Path
     recipe: Recipe
     environment: dict[str, Any]
-    metrics: tuple[dict[str, Any], ...]  # a line per report and validation, in order
+    metrics: tuple[dict[str, Any], ...]  # one per log line, in order
     result: dict[str, Any] | None  # None: not finished
 
     @property
@@ -32,7 +32,7 @@ class Run:
 
     @property
     def split(self) -> str:
-        """Where the finished model is judged: on test, if there is one."""
+        """The split on which the finished model was evaluated: test if there is one, otherwise val."""
         return "test" if self.result and self.result["test"] else "val"
 
     @cached_property
@@ -42,23 +42,23 @@ class Run:
         return evaluate_predictions(load_predictions(self.folder / f"predictions-{self.split}.safetensors"))
 
     def last(self, key: str) -> Any:
-        """The newest value of a metric; None: there is none yet."""
+        """Return the latest value of a metric, or None if none was logged."""
         return next((line[key] for line in reversed(self.metrics) if key in line), None)
 
     def rows(self, key: str) -> list[tuple[float, float]]:
-        """(epoch, value) wherever a metric was recorded. A value that is not finite has no place in a curve."""
+        """Return (epoch, value) of each log line that has the metric; values that are not finite are skipped."""
         found = [(m["epoch"], m[key]) for m in self.metrics if "epoch" in m and key in m]
         return [(float(x), float(y)) for x, y in found if y is not None and math.isfinite(y)]
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> RunRecord:
     path = Path(folder)
     if (path / "ladder.json").is_file():
-        rungs = " ".join(str(rung) for rung in (path / "probe", path / "finetune") if (rung / "recipe.json").is_file())
-        raise UsageError(f"{path} is a ladder; its rungs are runs: vitkit report {rungs}")
+        stages = " ".join(str(s) for s in (path / "probe", path / "finetune") if (s / "recipe.json").is_file())
+        raise UsageError(f"{path} is the folder of `vitkit ladder`, not of one run: use vitkit report {stages}")
     if not (path / "recipe.json").is_file():
-        raise UsageError(f"{path} is not a run folder: there is no recipe.json in it, as `vitkit train --out` writes")
-    return Run(
+        raise UsageError(f"{path} is not a run folder: it has no recipe.json; name a folder written by `vitkit train`")
+    return RunRecord(
         path,
         read_recipe(path),
         environment=_json(path / "environment.json") or {},
@@ -71,15 +71,15 @@ def _json(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
 def _lines(path: Path) -> tuple[dict[str, Any], ...]:
-    """The last one may be half written, by a run that goes on or was killed."""
+    """Skip lines that are not JSON: a run that is active or was killed may leave the last one incomplete."""
     found = []
-    for line in path.read_text().splitlines() if path.is_file() else ():
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             found.append(json.loads(line))
         except ValueError:

@@ -1,4 +1,4 @@
-"""Run folders in, one HTML file out; and the same file kept fresh while a run goes on."""
+"""Write the report of finished runs, and the live report of a run in progress."""
 
 import contextlib
 import time
@@ -15,53 +15,53 @@ from vitkit.report.run_report import live_page, run_page
 
 NAME = "report.html"
 COMPARISON = "comparison.html"
-EVERY = 10.0  # seconds between two refreshes, at least
-COST = 0.01  # of the time of a run: refreshing takes no more
+MIN_INTERVAL = 10.0  # seconds between two updates
+MAX_COST = 0.01  # of the run's time that updates may take
 
 
 def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> Path:
-    """Of one run `report.html` in its folder, of several `comparison.html` in this one, unless `out` says otherwise."""
+    """Write `out`, by default `report.html` in the run's folder, or `comparison.html` here for several runs."""
     folders = [runs] if isinstance(runs, str | Path) else list(runs)
     found = [read_run(folder) for folder in folders]
     if not found:
-        raise UsageError("no run to report on: name at least one run folder")
+        raise UsageError("no run given: name at least one run folder")
     alone = len(found) == 1
     path = Path(out or (found[0].folder / NAME if alone else COMPARISON))
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder; name a file in it, such as {path / NAME}")
     if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: there is no folder {path.parent}; make it, or choose another --out")
+        raise UsageError(f"cannot write {path}: there is no folder {path.parent}; create it, or choose another --out")
     write_atomic(path, (run_page(found[0]) if alone else comparison_page(found)).encode())
     return path
 
 
 class LiveReport:
-    """The report of a run that goes on: its numbers and curves, written anew as they come.
+    """Updates the report of a run in progress with its latest numbers and curves.
 
-    `with LiveReport() as live: train(recipe, out, on_record=live)`. Training must not feel it: it is skipped where it
-    would cost more than a hundredth of the time.
+    `with LiveReport() as live: train(recipe, out, on_record=live)`. Updates are skipped so that they take at most 1 %
+    of the run's time.
     """
 
     def __init__(self) -> None:
-        self.next = 0.0
+        self.next_update = 0.0
         self.folder: Path | None = None
 
     def __call__(self, folder: Path) -> None:
         started = time.monotonic()
-        if started < self.next:
+        if started < self.next_update:
             return
         self._write(folder, refresh=30)
         self.folder = folder
         spent = time.monotonic() - started
-        self.next = started + max(EVERY, spent / COST)
+        self.next_update = started + max(MIN_INTERVAL, spent / MAX_COST)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Of a run that ended early, what there is; the browser need not read that again and again."""
+        """After an error, write a last page that the browser does not reload."""
         if kind is not None and self.folder is not None:
-            with contextlib.suppress(Exception):  # the error to be told is the run's
+            with contextlib.suppress(Exception):  # so that the error of the run is raised
                 self._write(self.folder, refresh=0)
 
     def _write(self, folder: Path, refresh: int) -> None:

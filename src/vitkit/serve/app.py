@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from vitkit.explanation.methods import parse_query
 from vitkit.serve import explain_api, parameters
 from vitkit.serve.decoder_pool import check_format
 from vitkit.serve.errors import APIError
@@ -91,7 +92,7 @@ class Endpoints:
     async def attention(self, request: Request) -> Response:
         options = parameters.parse(request.query_params, parameters.ATTENTION)
         served, model = self.service.explainable(options["model"])
-        query = explain_api.parse_query(options["query"])
+        query = parse_query(options["query"])
         all_rows = query is None and explain_api.all_rows_fit(served, model, self.limits.attention_bytes)
         with self.service.admission.ticket() as ticket:
             encoded = await read_image(request, self.limits, ticket)

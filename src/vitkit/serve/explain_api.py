@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from matplotlib import colormaps
 from PIL import Image
 
 from vitkit.errors import UsageError
 from vitkit.explanation import Explanation, attention_maps, describe_query, explain
 from vitkit.explanation.attention import Query
+from vitkit.explanation.heatmap import overlay
+from vitkit.explanation.methods import parse_query
 from vitkit.model import ViT
 from vitkit.serve.decoder_pool import Decoded
 from vitkit.serve.errors import APIError
@@ -32,15 +33,7 @@ from vitkit.serve.models import ServedModel
 
 T = TypeVar("T")
 
-_COLORMAP = "plasma"
 _MIN_PNG_SIDE = 448  # pixels: smaller inputs are enlarged
-
-
-def parse_query(text: str | None) -> Query | None:
-    if text is None or text in ("class", "mean"):
-        return text  # type: ignore[return-value]  # the pattern of the parameter allows no other word
-    row, column = text.split(",")
-    return int(row), int(column)
 
 
 def call(work: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -117,20 +110,10 @@ def to_json(served: ServedModel, decoded: Decoded, explained: Explanation) -> di
 
 
 def to_png(decoded: Decoded, explained: Explanation, opacity: float) -> bytes:
-    """Draw the map over the input of the model. Negative values, evidence against the class, are drawn as zero."""
-    pixels = decoded.pixels
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
-    factor = max(1, -(-_MIN_PNG_SIDE // max(image.size)))
-    size = (image.width * factor, image.height * factor)
-    image = image.resize(size, Image.Resampling.BICUBIC)
-    values = np.clip(explained.maps[0], 0, None)
-    smooth = Image.fromarray((values / (values.max() or 1.0)).astype(np.float32)).resize(size, Image.Resampling.BICUBIC)
-    level = np.clip(np.asarray(smooth), 0, 1)
-    heat = colormaps[_COLORMAP](level)[..., :3] * 255
-    alpha = (opacity * (0.25 + 0.75 * level))[..., None]
-    mixed = np.asarray(image, np.float32) * (1 - alpha) + heat * alpha
+    """Draw the map over the input of the model."""
+    drawn = overlay(decoded.pixels, explained.maps[0], opacity, min_side=_MIN_PNG_SIDE)
     file = io.BytesIO()
-    Image.fromarray(np.rint(mixed).astype(np.uint8)).save(file, "PNG")
+    Image.fromarray(drawn).save(file, "PNG")
     return file.getvalue()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.datastructures import QueryParams
 
 from vitkit.errors import suggest
-from vitkit.explanation import DEFAULT, METHODS
+from vitkit.explanation import DEFAULT_METHOD, METHODS
 from vitkit.serve.errors import APIError
 
 
@@ -59,7 +59,7 @@ PREDICT = (MODEL, TOP)
 ATTENTION = (MODEL, TOP, QUERY)
 EXPLAIN = (
     MODEL,
-    Parameter("method", "explanation method", default=DEFAULT, choices=METHOD_NAMES),
+    Parameter("method", "explanation method", default=DEFAULT_METHOD, choices=METHOD_NAMES),
     Parameter("layer", "layer of attention and rollout; default: the last, -1", minimum=-1000, maximum=999),
     Parameter("head", "attention head; default: the mean of all heads", minimum=-1000, maximum=999),
     QUERY,
