@@ -40,7 +40,7 @@ def test_one_number_stands_for_all_channels_and_sides() -> None:
         ("interpolation", "bicubik", "unknown interpolation 'bicubik'; did you mean 'bicubic'"),
         ("crop_fraction", 1.5, "crop_fraction=1.5"),
         ("mean", (0.1, 0.2), "mean=.*one per channel"),
-        ("std", (0.0, 1.0, 1.0), "deviations above 0"),
+        ("std", (0.0, 1.0, 1.0), "std above 0"),
         ("fill", (0, 0, 256), "from 0 to 255"),
         ("channels", 0, "at least 1"),
         ("siz", 3, "unknown Preprocess key 'siz'; did you mean 'size'"),

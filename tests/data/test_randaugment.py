@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 from scipy.stats import binomtest, chisquare
 
-from vitkit.data.randaugment import OPERATIONS, STRENGTHS, randaugment, trivial_augment
+from vitkit.data.randaugment import MAX_MAGNITUDE, OPERATIONS, randaugment, trivial_augment
 from vitkit.data.rng import SampleKeys
 
 
@@ -156,7 +156,7 @@ TRIVIAL |= dict(posterize=6, solarize=1) | dict.fromkeys(ENHANCED, 0.99)
 
 def test_randaugment_draws_all_operations_and_both_directions_equally_often():
     images, keys = one_image_many_times(2800)
-    table = outcomes(RANDAUGMENT, [9 / STRENGTHS], images[0])
+    table = outcomes(RANDAUGMENT, [9 / MAX_MAGNITUDE], images[0])
     assert all(len(names) == 1 for names in table.values())
     seen = [next(iter(table[done.numpy().tobytes()])) for done in randaugment(images, keys, 1, 9.0)]
     names = [name.split()[0] for name in seen]
@@ -169,8 +169,8 @@ def test_randaugment_s_operations_follow_each_other_and_are_drawn_apart():
     images, keys = one_image_many_times(300)
     assert randaugment(images, keys, 0, 9.0).equal(images)
     once, twice = (randaugment(images, keys, ops, 9.0) for ops in (1, 2))
-    first, names = outcomes(RANDAUGMENT, [9 / STRENGTHS], images[0]), []
-    second = {done: outcomes(RANDAUGMENT, [9 / STRENGTHS], image) for done, image in by_bytes(once).items()}
+    first, names = outcomes(RANDAUGMENT, [9 / MAX_MAGNITUDE], images[0]), []
+    second = {done: outcomes(RANDAUGMENT, [9 / MAX_MAGNITUDE], image) for done, image in by_bytes(once).items()}
     for before, after in zip(once, twice, strict=True):
         came, went = before.numpy().tobytes(), after.numpy().tobytes()
         names.append((first[came], second[came][went]))
@@ -186,7 +186,7 @@ def by_bytes(images: torch.Tensor) -> dict[bytes, torch.Tensor]:
 
 def test_trivial_augment_draws_from_all_operations_at_all_strengths():
     images, keys = one_image_many_times(6000)
-    table = outcomes(TRIVIAL, [i / STRENGTHS for i in range(STRENGTHS + 1)], images[0])
+    table = outcomes(TRIVIAL, [i / MAX_MAGNITUDE for i in range(MAX_MAGNITUDE + 1)], images[0])
     seen = [done.numpy().tobytes() for done in trivial_augment(images, keys)]
     assert set(seen) <= set(table)
     assert len(set(seen)) > 0.95 * len(table)
@@ -196,7 +196,7 @@ def test_trivial_augment_draws_from_all_operations_at_all_strengths():
     assert chisquare(counts).pvalue > 1e-3
     turned = [done for done in seen if {name.split()[0] for name in table[done]} == {"rotate"}]
     each = np.unique(turned, return_counts=True)[1]
-    assert len(each) == 2 * STRENGTHS
+    assert len(each) == 2 * MAX_MAGNITUDE
     assert chisquare(each).pvalue > 1e-3
 
 

@@ -250,7 +250,7 @@ def test_images_that_are_views_of_other_memory_are_read_rightly():
     [
         (dict(crop="center"), "crop='center': expected one of 'none', 'pad', 'resized'"),
         (dict(padding=-0.1), "augment.padding=-0.1: must be in 0 … 1"),
-        (dict(scale=(0.5, 0.2)), r"augment.scale=\(0.5, 0.2\): must rise, from above 0 to at most 1"),
+        (dict(scale=(0.5, 0.2)), r"augment.scale=\(0.5, 0.2\): expected 0 < low ≤ high ≤ 1"),
         (dict(scale=(0.0, 1.0)), "augment.scale"),
         (dict(ratio=(0.0, 1.0)), "augment.ratio"),
         (dict(policy_magnitude=31.0), "augment.policy_magnitude=31.0: must be in 0 … 30"),
