@@ -1,4 +1,4 @@
-"""Files are whole or not there, and what killed writers leave is swept up."""
+"""Writes are atomic, and temporary files of killed writers are removed."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ atomic.write_atomic(pathlib.Path(sys.argv[1]), b"x" * 1000)
 
 @pytest.fixture
 def writer(tmp_path: Path):
-    """A real process in the middle of a write."""
+    """Start a process that is stopped during a write."""
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "a.bin")], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"written\n"
@@ -33,17 +33,17 @@ def writer(tmp_path: Path):
     process.stdout.close()
 
 
-def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path: Path, writer) -> None:
-    (torn,) = tmp_path.iterdir()
+def test_temporaries_of_killed_writers_are_removed_and_those_of_live_ones_stay(tmp_path: Path, writer) -> None:
+    (temporary,) = tmp_path.iterdir()
     assert remove_stale_temporaries(tmp_path) == []
-    assert torn.exists()
+    assert temporary.exists()
     writer.send_signal(signal.SIGKILL)
     writer.wait()
-    assert remove_stale_temporaries(tmp_path) == [torn]
+    assert remove_stale_temporaries(tmp_path) == [temporary]
     assert not list(tmp_path.iterdir())
 
 
-def test_only_our_own_pattern_is_touched(tmp_path: Path) -> None:
+def test_files_of_other_programs_stay(tmp_path: Path) -> None:
     foreign = [".notes.tmp", "a.tmp", f".a.{platform.node()}-x.tmp", ".a.bin.12.part", "step-00000001.safetensors"]
     for name in foreign:
         (tmp_path / name).write_text("mine")
@@ -51,7 +51,7 @@ def test_only_our_own_pattern_is_touched(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(foreign)
 
 
-def test_another_machine_gets_a_day(tmp_path: Path) -> None:
+def test_temporaries_of_other_machines_stay_for_a_day(tmp_path: Path) -> None:
     fresh, old = (tmp_path / f".{name}.elsewhere-1.tmp" for name in ("fresh", "old"))
     for path in (fresh, old):
         path.write_text("")
@@ -59,11 +59,11 @@ def test_another_machine_gets_a_day(tmp_path: Path) -> None:
     assert remove_stale_temporaries(tmp_path) == [old]
 
 
-def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_temporaries(tmp_path: Path) -> None:
     assert remove_stale_temporaries(tmp_path / "none") == []
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a", b"old")
     with pytest.raises(WorkError, match="cannot write"):
         write_atomic(tmp_path / "a" / "b", b"new")

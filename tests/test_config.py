@@ -3,7 +3,7 @@ from typing import Any, Literal
 
 import pytest
 
-from vitkit import config as settings
+from vitkit import config
 from vitkit.errors import ConfigError, UnknownNameError
 from vitkit.training import get_recipe
 
@@ -30,11 +30,11 @@ class Outer:
     stem: tuple[int, ...] = ()
     table: dict[str, Any] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
-    model: dict[str, Any] = settings.partial_of(Model)  # noqa: RUF009  # a field, as field() makes one
+    model: dict[str, Any] = config.partial_of(Model)  # noqa: RUF009  # returns a dataclass field
 
     def __post_init__(self) -> None:
-        settings.check_types(self)
-        settings.check_types(self.inner)
+        config.check_types(self)
+        config.check_types(self.inner)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ class Outer:
         ("model.size=16", Outer(model={"size": 16})),
     ],
 )
-def test_an_assignment_is_read_as_the_type_of_its_field(assignment: str, expected: Outer) -> None:
-    assert settings.override(Outer(), [assignment]) == expected
+def test_an_assignment_is_parsed_by_the_type_of_its_field(assignment: str, expected: Outer) -> None:
+    assert config.override(Outer(), [assignment]) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_an_assignment_is_read_as_the_type_of_its_field(assignment: str, expecte
         ("epochs", "expected key.path=value"),
         ("epochs=three", "epochs=three: expected a whole number"),
         ("epochs=1.5", "expected a whole number"),
-        ("inner=3", "this is a group; set one of lr, shape, pair"),
+        ("inner=3", "inner is a group; set one of inner.lr, inner.shape, inner.pair"),
         ("inner.shape=cosin", "expected one of 'cosine', 'linear'"),
         ("inner.pair=(1, 2, 3)", "expected 2 values"),
         ("epochs.x=1", "is a single value"),
@@ -73,51 +73,60 @@ def test_an_assignment_is_read_as_the_type_of_its_field(assignment: str, expecte
 )
 def test_a_wrong_assignment_says_what_was_expected(assignment: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(".", r"\.")):
-        settings.override(Outer(), [assignment])
+        config.override(Outer(), [assignment])
 
 
 @pytest.mark.parametrize(
-    ("path", "nearest"), [("epoch", "'epochs'"), ("inner.lrr", "'inner.lr'"), ("iner.lr", "'inner'")]
+    ("path", "nearest"),
+    [
+        ("epoch", "'epochs'"),
+        ("inner.lrr", "'inner.lr'"),
+        ("iner.lr", "'inner.lr'"),
+        ("lr", "'inner.lr'"),
+        ("position", "'model.position'"),
+        ("size_limit", "'limit' or 'model.size'"),
+        ("xyz", "settings: epochs, name"),
+    ],
 )
 def test_an_unknown_key_suggests_the_nearest(path: str, nearest: str) -> None:
     with pytest.raises(UnknownNameError, match=nearest):
-        settings.override(Outer(), [f"{path}=1"])
+        config.override(Outer(), [f"{path}=1"])
 
 
-def test_settings_that_hold_only_together_may_come_in_any_order() -> None:
-    finetune = get_recipe("finetune")  # of the last weights, which goes with no early stop
+def test_settings_that_depend_on_each_other_can_be_set_in_any_order() -> None:
+    finetune = get_recipe("finetune")  # keeps the last weights, which excludes early stopping
     changes = ["budget.early_stop=3", "budget.choose=best"]
     assert finetune.override(changes) == finetune.override(changes[::-1])
     with pytest.raises(ConfigError, match="give one of them"):
         finetune.override(changes[:1])
 
 
-def test_a_round_trip_through_plain_values_changes_nothing() -> None:
+def test_settings_survive_a_round_trip_through_json() -> None:
     import json
 
     made = Outer(epochs=3, stem=(1, 2), inner=Inner(pair=(0.1, 0.2)), table={"a": 1})
-    assert settings.from_dict(Outer, json.loads(json.dumps(settings.to_dict(made)))) == made
+    assert config.from_dict(Outer, json.loads(json.dumps(config.to_dict(made)))) == made
 
 
-def test_unknown_keys_in_a_dictionary_are_errors_also_deeper_down() -> None:
+def test_unknown_keys_are_errors_in_nested_dictionaries_too() -> None:
     with pytest.raises(UnknownNameError, match=r"'inner\.lr'"):
-        settings.from_dict(Outer, {"inner": {"lrr": 1.0}})
+        config.from_dict(Outer, {"inner": {"lrr": 1.0}})
 
 
-def test_true_is_no_number() -> None:
+def test_a_bool_is_not_a_number() -> None:
     with pytest.raises(ConfigError, match="epochs=True"):
         Outer(epochs=True)
 
 
-def test_a_whole_number_in_a_float_field_is_written_as_one() -> None:
-    changed = settings.override(Inner(), ["lr=1"])
+def test_an_integer_in_a_float_field_becomes_a_float() -> None:
+    changed = config.override(Inner(), ["lr=1"])
     assert isinstance(changed.lr, float)
-    assert isinstance(settings.from_dict(Inner, {"lr": 1}).lr, float)
+    assert isinstance(config.from_dict(Inner, {"lr": 1}).lr, float)
 
 
-def test_changes_are_read_for_what_is_not_there_yet() -> None:
-    assert settings.parse_partial(Model, ["position=none", "scale=none", "other=2"]) == {
+def test_assignments_are_parsed_for_a_dataclass_that_is_built_later() -> None:
+    assert config.parse_partial(Model, ["position=none", "scale=none", "other=2"]) == {
         "position": "none", "scale": None, "other": 2,
     }  # fmt: skip
     with pytest.raises(ConfigError, match="single value"):
-        settings.parse_partial(Model, ["position.x=1"])
+        config.parse_partial(Model, ["position.x=1"])

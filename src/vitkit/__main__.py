@@ -1,11 +1,11 @@
-"""`vitkit` and `python -m vitkit`."""
+"""Entry point of `vitkit` and `python -m vitkit`."""
 
 import sys
 
 
 def run() -> int:
     try:
-        from vitkit.cli.main import main  # takes a moment, in which Ctrl-C is a wish like any other
+        from vitkit.cli.main import main  # slow: Ctrl-C may arrive meanwhile
 
         return main()
     except KeyboardInterrupt:

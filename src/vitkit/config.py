@@ -1,9 +1,10 @@
-"""Settings are frozen dataclasses: checked when made, to and from plain dictionaries, changed by `key.path=value`."""
+"""Typed settings: frozen dataclasses that are validated, stored as JSON and changed by `key.path=value`."""
 
 import ast
 import dataclasses
+import difflib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vitkit.errors import ConfigError, UnknownNameError
@@ -12,10 +13,10 @@ T = TypeVar("T")
 
 
 def check_types(settings: Any) -> None:
-    """Every field against its annotation, with an error that names the field, what it holds and what it may hold."""
+    """Raise if a field does not match its annotation."""
     for name, hint in get_type_hints(type(settings)).items():
         value = getattr(settings, name)
-        if not _fits(value, hint):
+        if not _matches(value, hint):
             raise ConfigError(f"{name}={value!r}: expected {_describe(hint)}")
 
 
@@ -24,32 +25,32 @@ def to_dict(settings: Any) -> dict[str, Any]:
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """Build from a plain dictionary, as JSON gives it; unknown keys are errors that suggest the nearest."""
+    """Build settings from a dictionary as parsed from JSON. Unknown keys are errors."""
     hints = get_type_hints(cls)
     for key in values:
         if key not in hints:
             raise UnknownNameError(f"{cls.__name__} key", f"{where}{key}", [f"{where}{k}" for k in hints])
-    return cls(**{key: _from_plain(hints[key], value, f"{where}{key}.") for key, value in values.items()})
+    return cls(**{key: _from_json(hints[key], value, f"{where}{key}.") for key, value in values.items()})
 
 
-def partial_of(changed: type) -> Any:
-    """A field for some settings of another dataclass, which will check them itself."""
-    return dataclasses.field(default_factory=dict, metadata={"changes": changed})
+def partial_of(cls: type) -> Any:
+    """Declare a dictionary field with some settings of another dataclass, which validates them later."""
+    return dataclasses.field(default_factory=dict, metadata={"partial_of": cls})
 
 
 def override(settings: T, assignments: Sequence[str]) -> T:
-    """Apply 'optimizer.lr=3e-4' and the like, in any order; a value is read as the field's type says."""
+    """Return settings changed by assignments such as 'optimizer.lr=3e-4'. Their order does not matter."""
     cls, values = type(settings), to_dict(settings)
     for path, text in map(_split, assignments):
         _assign(cls, values, path.split("."), text, path)
-    return from_dict(cls, values)  # which checks them together
+    return from_dict(cls, values)  # validates all of them together
 
 
-def parse_partial(changed: type, assignments: Sequence[str]) -> dict[str, Any]:
-    """'norm_eps=1e-5' and the like for a dataclass that is not there yet, and will check them itself."""
+def parse_partial(cls: type, assignments: Sequence[str]) -> dict[str, Any]:
+    """Parse assignments such as 'norm_eps=1e-5' for a dataclass that is built, and validates them, later."""
     found: dict[str, Any] = {}
     for path, text in map(_split, assignments):
-        found |= _free(changed, path.split("."), text, path)
+        found |= _parse_untyped(cls, path.split("."), text, path)
     return found
 
 
@@ -60,40 +61,59 @@ def _split(assignment: str) -> tuple[str, str]:
     return path.strip(), text.strip()
 
 
-def _assign(cls: Any, values: dict[str, Any], keys: Sequence[str], text: str, path: str) -> None:
-    """Into `values`, which are those of a `cls`."""
-    name, rest = keys[0], keys[1:]
+def _assign(cls: Any, values: dict[str, Any], keys: Sequence[str], text: str, path: str, root: Any = None) -> None:
+    """Set one field in `values`, the dictionary of a `cls`."""
+    name, rest, root = keys[0], keys[1:], root or cls
     hints = get_type_hints(cls)
     if name not in hints:
-        prefix = path[: len(path) - len(".".join(keys))]
-        raise UnknownNameError("setting", path, [prefix + h for h in hints])
+        near = _nearest_paths(root, path)
+        raise UnknownNameError("setting", path, hints, "" if near else f"settings: {', '.join(hints)}", near)
     hint = hints[name]
     if dataclasses.is_dataclass(hint):
         if not rest:
-            raise ConfigError(f"--set {path}: this is a group; set one of {', '.join(get_type_hints(hint))}")
-        _assign(hint, values[name], rest, text, path)
+            raise ConfigError(f"--set {path}: {name} is a group; set one of {', '.join(_paths(hint, f'{path}.'))}")
+        _assign(hint, values[name], rest, text, path, root)
     elif rest:
         if not isinstance(values[name], dict):
-            raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
-        table = next(f.metadata.get("changes") for f in dataclasses.fields(cls) if f.name == name)
-        values[name] = values[name] | _free(table, rest, text, path)
+            raise ConfigError(f"--set {path}: {name} is a single value and has no {rest[0]!r}")
+        table = next(f.metadata.get("partial_of") for f in dataclasses.fields(cls) if f.name == name)
+        values[name] = values[name] | _parse_untyped(table, rest, text, path)
     else:
-        values[name] = text if _fits(text, hint) else _from_plain(hint, _literal(text), path)
-        if not _fits(values[name], hint):
+        values[name] = text if _matches(text, hint) else _from_json(hint, _literal(text), path)
+        if not _matches(values[name], hint):
             raise ConfigError(f"--set {path}={text}: expected {_describe(hint)}")
 
 
-def _free(changed: type | None, keys: Sequence[str], text: str, path: str) -> dict[str, Any]:
-    """A setting that another dataclass will check; its type says here whether "none" is a word or None."""
+def _paths(cls: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the path of every setting, also of nested groups."""
+    hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        group = field.metadata.get("partial_of", hints[field.name])
+        path = f"{prefix}{field.name}"
+        yield from _paths(group, f"{path}.") if dataclasses.is_dataclass(group) else [path]
+
+
+def _nearest_paths(cls: Any, path: str) -> list[str]:
+    """Return up to three settings, in any group, that are named like the last part of the path."""
+    names = {each: each.rpartition(".")[2] for each in _paths(cls)}
+    wanted = path.rpartition(".")[2]
+    for near in ([wanted], wanted.split("_"), difflib.get_close_matches(wanted, set(names.values()), cutoff=0.7)):
+        if found := [each for each, name in names.items() if name in near]:
+            return found[:3]
+    return []
+
+
+def _parse_untyped(cls: type | None, keys: Sequence[str], text: str, path: str) -> dict[str, Any]:
+    """Parse a setting of another dataclass. Its annotation decides whether "none" is a word or None."""
     name, rest = keys[0], keys[1:]
     if rest:
-        raise ConfigError(f"--set {path}: {name} is a single value, it has no {rest[0]!r}")
-    hint = get_type_hints(changed).get(name) if changed else None
-    return {name: text if hint is not None and _fits(text, hint) else _literal(text)}
+        raise ConfigError(f"--set {path}: {name} is a single value and has no {rest[0]!r}")
+    hint = get_type_hints(cls).get(name) if cls else None
+    return {name: text if hint is not None and _matches(text, hint) else _literal(text)}
 
 
 def _literal(text: str) -> Any:
-    """A Python value as written in a shell: 1e-3, true, none, (0.3, 1), or a word."""
+    """Parse a Python value as typed in a shell: 1e-3, true, none, (0.3, 1), or a word."""
     words = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -103,29 +123,29 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _from_plain(hint: Any, value: Any, where: str) -> Any:
+def _from_json(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return from_dict(hint, value, where)  # type: ignore[arg-type]  # is_dataclass does not narrow to a class
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)  # so that 1 and 1.0 are one setting, also when written down
+        return float(value)  # so that 1 and 1.0 are the same setting, also in JSON
     if isinstance(value, list):  # JSON has no tuples
-        return tuple(_from_plain(None, v, where) for v in value)
+        return tuple(_from_json(None, v, where) for v in value)
     return value
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Does `value` match the annotation? bool is no int here; an int will do for a float."""
+def _matches(value: Any, hint: Any) -> bool:
+    """Return whether the value matches the annotation. A bool is not an int; an int is a float."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return any(value == a and type(value) is type(a) for a in args)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, a) for a in args)
+        return any(_matches(value, a) for a in args)
     if origin is tuple:
         inner = [args[0]] * len(value) if args[-1] is Ellipsis and isinstance(value, tuple) else args
         return (
             isinstance(value, tuple)
             and len(value) == len(inner)
-            and all(_fits(v, h) for v, h in zip(value, inner, strict=True))
+            and all(_matches(v, h) for v, h in zip(value, inner, strict=True))
         )
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)

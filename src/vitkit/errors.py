@@ -1,38 +1,27 @@
-"""Every error that a user of vitkit can meet.
+"""All errors that vitkit raises on purpose.
 
-VitkitError                  the root: catch it to catch them all
-├── UsageError               what was asked for cannot be done as asked          (exit code 2)
-│   ├── ConfigError          a setting is wrong, unknown or contradicts another
-│   ├── UnknownNameError     no model, recipe, data set, class … of that name
-│   ├── InputError           images that this model cannot take
-│   │   └── NotFiniteError   scores of such images that are NaN or infinite
-│   ├── DataError            a data set that cannot be read or used
-│   │   └── CorruptImageError  one image of it that cannot be decoded
-│   ├── WeightsError         a checkpoint or model folder that does not fit
-│   └── MissingExtraError    an optional dependency is not installed
-├── WorkError                the work itself failed on the way                   (exit code 1)
-└── Interrupted              asked to stop, and the state is saved               (exit code 130 or 143)
+VitkitError                    catch it to catch them all
+├── UsageError                 the request cannot be carried out as given          (exit code 2)
+│   ├── ConfigError            a setting is wrong, unknown or contradicts another
+│   ├── UnknownNameError       no model, recipe, data set, class … has this name
+│   ├── InputError             images that the model does not accept
+│   │   └── NotFiniteError     the scores of images are NaN or infinite
+│   ├── DataError              a data set cannot be read or used
+│   │   └── CorruptImageError  an image cannot be decoded
+│   ├── WeightsError           a checkpoint or model folder does not fit
+│   └── MissingExtraError      an optional dependency is not installed
+├── WorkError                  the work failed on the way                          (exit code 1)
+└── Interrupted                stopped by a signal, with the state saved           (exit code 130 or 143)
 
-Each message is one line that says what is wrong, where, and what to do about it.
+Each message is one line: what is wrong, where, and what to do.
 """
 
 import difflib
-from collections.abc import Iterable
-
-
-def first_line(error: Exception) -> str:
-    """What another library says, as much of it as goes into one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Python's own, a GPU's (torch's error by its name: torch need not be loaded), or that of torch's CPU allocator."""
-    named = type(error).__name__ == "OutOfMemoryError"
-    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
+from collections.abc import Iterable, Sequence
 
 
 class VitkitError(Exception):
-    """The root of all errors raised on purpose by vitkit."""
+    """The root of all errors that vitkit raises on purpose."""
 
     exit_code = 1
 
@@ -46,10 +35,11 @@ class ConfigError(UsageError):
 
 
 class UnknownNameError(UsageError):
-    """Says which name is unknown and suggests the nearest ones."""
+    """Names what is unknown and suggests the nearest known names. `near` overrides that choice."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
-        super().__init__(f"unknown {kind} {name!r}{suggest(name, known)}{where and f' ({where})'}")
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "", near: Sequence[str] = ()) -> None:
+        suggestion = _did_you_mean(near) if near else suggest(name, known)
+        super().__init__(f"unknown {kind} {name!r}{suggestion}{where and f' ({where})'}")
 
 
 class InputError(UsageError):
@@ -65,10 +55,10 @@ class DataError(UsageError):
 
 
 class CorruptImageError(DataError):
-    """Keeps the image's name and what is wrong with it apart, for tables that count the reasons."""
+    """Keeps the name of the image and the reason apart, for tables that count reasons."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)  # both, so that the error survives the way out of a worker process
+        super().__init__(name, reason)  # both arguments, so that the error can be pickled
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
@@ -90,16 +80,31 @@ class WorkError(VitkitError):
 
 class Interrupted(VitkitError):
     def __init__(self, signal: int, where: str) -> None:
-        super().__init__(f"interrupted; the state is saved, go on with --resume ({where})")
+        super().__init__(f"interrupted; the state is saved, continue with --resume ({where})")
         self.exit_code = 128 + signal
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """The end of a message: the nearest known names, or all of them when they are few, or nothing."""
+    """Return the end of a message: the nearest known names, all of them if they are few, or nothing."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
-        return "; did you mean " + " or ".join(repr(n) for n in near) + "?"
+        return _did_you_mean(near)
     if len(names) <= 12:
         return "; known: " + ", ".join(names)
     return ""
+
+
+def _did_you_mean(names: Iterable[str]) -> str:
+    return f"; did you mean {' or '.join(map(repr, names))}?"
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of the message of another library's error."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether Python, a GPU or torch's CPU allocator ran out of memory. Does not import torch."""
+    is_gpu_error = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or is_gpu_error or "can't allocate memory" in str(error)

@@ -1,4 +1,4 @@
-"""What --help says of every command: words for people."""
+"""The help of every command shows placeholders and defaults without Python syntax."""
 
 import re
 
@@ -15,14 +15,14 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_no_words_of_python_in_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_no_python_syntax(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(help_of(command, capsys).replace("│", " ").split())
     for word in ("None", "{", "(default: )", "(default: False)", "STR", "INT", "FLOAT", "PATH}"):
         assert word not in text, word
 
 
-def test_defaults_that_say_something_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_informative_defaults_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of("eval", capsys)
-    assert "usage: vitkit eval [-h] [EVAL OPTIONS] MODEL DATA" in text
+    assert "usage: vitkit eval [-h] [OPTIONS] MODEL DATA" in text
     assert re.search(r"--batch N\s+Images at a time\. \(default: 256\)", text)
     assert "(default: 0)" in help_of("demo", capsys), "zero is a value, unlike nothing"

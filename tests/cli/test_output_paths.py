@@ -1,4 +1,4 @@
-"""Where a command may write, said before the work."""
+"""Output paths are checked before the work."""
 
 from pathlib import Path
 
@@ -8,31 +8,31 @@ from vitkit.cli.output_paths import check_figure_file, check_output_dir, check_o
 from vitkit.errors import UsageError
 
 
-def test_a_file_needs_a_folder_that_is_there(tmp_path: Path) -> None:
+def test_a_file_needs_an_existing_folder(tmp_path: Path) -> None:
     assert check_output_file(str(tmp_path / "new.npz")) == tmp_path / "new.npz"
     with pytest.raises(UsageError, match="is a folder; name a file in it"):
         check_output_file(str(tmp_path))
-    with pytest.raises(UsageError, match=r"--csv .*: there is no folder .*; make it, or choose another --csv"):
+    with pytest.raises(UsageError, match=r"--csv .*: folder .* does not exist; create it or choose another --csv"):
         check_output_file(str(tmp_path / "no" / "new.csv"), "--csv")
 
 
-def test_a_folder_may_be_made_at_any_depth_but_not_below_a_file(tmp_path: Path) -> None:
+def test_a_folder_can_be_created_at_any_depth_but_not_below_a_file(tmp_path: Path) -> None:
     assert check_output_dir(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b"
-    assert not (tmp_path / "a").exists(), "only looked at"
+    assert not (tmp_path / "a").exists(), "only checked"
     (tmp_path / "file").touch()
     for name in ("file", "file/below"):
         with pytest.raises(UsageError, match="file is a file; choose another --out"):
             check_output_dir(str(tmp_path / name))
 
 
-def test_a_place_that_may_not_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.access", lambda *_: False)  # root, under whom tests may run, is let in everywhere
-    for look in (check_output_file, check_output_dir):
-        with pytest.raises(UsageError, match="may not be written to; choose another --out"):
-            look(str(tmp_path / "new"))
+def test_a_folder_that_is_not_writable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)  # tests may run as root, who may write everywhere
+    for check in (check_output_file, check_output_dir):
+        with pytest.raises(UsageError, match="is not writable; choose another --out"):
+            check(str(tmp_path / "new"))
 
 
-def test_a_picture_has_an_ending_that_says_its_kind(tmp_path: Path) -> None:
+def test_a_figure_needs_a_known_suffix(tmp_path: Path) -> None:
     assert check_figure_file(str(tmp_path / "a.PNG"), "--plot") == tmp_path / "a.PNG"
-    with pytest.raises(UsageError, match=r"--plot .*a\.txt: expected a name that ends in \.png, \.svg or \.pdf"):
+    with pytest.raises(UsageError, match=r"--plot .*a\.txt: expected a file name that ends in \.png, \.svg or \.pdf"):
         check_figure_file(str(tmp_path / "a.txt"), "--plot")

@@ -89,7 +89,7 @@ def test_a_dash_reads_one_image_from_standard_input(model: str, images: Path) ->
         (["--json", "--csv", "x.csv"], "--json and --csv: choose one"),
         (["--top", "0"], "must be at least 1"),
         (["--engine", "tensorflow"], "unknown engine 'tensorflow'"),
-        (["--csv", "/no/such/folder/x.csv"], "there is no folder /no/such/folder"),
+        (["--csv", "/no/such/folder/x.csv"], "folder /no/such/folder does not exist"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(model: str, images: Path, words: list[str], message: str) -> None:

@@ -1,32 +1,94 @@
-"""Help that people can read: what an argument takes is one word, and a default is told only where it says something."""
+"""Arguments of the commands: placeholders and defaults in their help, and values that fail with a plain message."""
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import field, make_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, arg
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vitkit.errors import ConfigError
 
-_POSITIONAL = get_args(Positional[str])[1]  # these are called by their field's name
+_POSITIONAL = get_args(Positional[str])[1]
+_EXPECTED = {int: "a whole number", float: "a number"}
+
+registry = ConstructorRegistry()
 
 
-@cache
-def readable(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same dataclass, with the words of its help chosen for every field that does not choose them itself."""
-    for name, kind in get_type_hints(command, include_extras=True).items():
-        field = command.__dataclass_fields__[name]  # type: ignore[attr-defined]  # commands are dataclasses
-        bare, *chosen = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-        several = get_origin(bare) is tuple
-        if _POSITIONAL in chosen:
-            metavar = f"{name.upper()} …" if several else None
-        else:
-            metavar = None if bare is bool else _word(name, bare)
-        goes_without_saying = several or field.default is None or field.default is False
-        hint = "" if goes_without_saying else None
-        # tyro heeds what stands last: the field's own choice
-        command.__annotations__[name] = Annotated[bare, arg(metavar=metavar, help_behavior_hint=hint), *chosen]
-    return command
+@registry.primitive_rule
+def _number_or_choice(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Parse int, float, Literal and their unions with None, with errors that say what was expected."""
+    kinds = _members(info.type)
+    choices = {str(choice): choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)}
+    numbers = [kind for kind in kinds if kind in _EXPECTED]
+    if not kinds or any(get_origin(kind) is not Literal for kind in kinds if kind not in _EXPECTED):
+        return None
+    expected = [f"one of {', '.join(choices)}" if len(choices) > 1 else each for each in choices][:1]
+    expected += [_EXPECTED[kind] for kind in numbers]
+
+    def parse(words: list[str]) -> Any:
+        (text,) = words
+        if text in choices:
+            return choices[text]
+        if text == "None" and type(None) in get_args(info.type):
+            return None
+        for kind in numbers:
+            with suppress(ValueError):
+                return kind(text)
+        raise ValueError(f"expected {' or '.join(expected)}, not {text!r}")
+
+    return PrimitiveConstructorSpec(
+        nargs=1, metavar="|".join([*choices, *("N" for _ in numbers)]), instance_from_str=parse,
+        is_instance=lambda value: True, str_from_instance=lambda value: [str(value)],
+    )  # fmt: skip
+
+
+def with_help(command: type) -> type:
+    """Return a subclass of the command whose help has placeholders for values and shows only informative defaults.
+
+    A field's own `tyro.conf.arg` comes last and takes precedence.
+    """
+    specs = []
+    for name, (kind, annotations) in _annotations(command).items():
+        own = command.__dataclass_fields__[name]  # type: ignore[attr-defined]  # commands are dataclasses
+        several = get_origin(kind) is tuple
+        positional = f"{name.upper()} …" if several else None
+        metavar = positional if _POSITIONAL in annotations else _placeholder(name, kind)
+        hint = "" if several or own.default is None or own.default is False else None
+        hinted: Any = Annotated[kind, arg(metavar=metavar, help_behavior_hint=hint), *annotations]
+        specs.append((name, hinted, field(default=own.default, default_factory=own.default_factory)))
+    return make_dataclass(
+        command.__name__, specs, bases=(command,), namespace={"__doc__": command.__doc__}, frozen=True
+    )
+
+
+def flags(command: type) -> list[str]:
+    """Return the flags of a command, without its positional arguments."""
+    found = []
+    for name, (_, annotations) in _annotations(command).items():
+        if _POSITIONAL not in annotations:
+            names = [a.name for a in annotations if getattr(a, "name", None)]
+            found.append(flag(names[-1] if names else name))
+    return found
+
+
+def flag(name: str) -> str:
+    """Return the flag of a field: --data-dir for data_dir."""
+    return "--" + name.replace("_", "-")
+
+
+def repeat_set(words: Sequence[str]) -> list[str]:
+    """Give each assignment its own --set, so that `--set a=1 b=2` means `--set a=1 --set b=2`."""
+    result: list[str] = []
+    for word in words:
+        if len(result) > 1 and result[-2] == "--set" and re.match(r"[a-z_][\w.]*=", word):
+            result.append("--set")
+        result.append(word)
+    return result
 
 
 def parse_image_sizes(words: Sequence[str]) -> tuple[int, ...]:
@@ -37,27 +99,27 @@ def parse_image_sizes(words: Sequence[str]) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers)
 
 
-def flag(name: str) -> str:
-    """Return the flag of a field: --data-dir for data_dir."""
-    return "--" + name.replace("_", "-")
+def _annotations(command: type) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """Return the type of each field, and what `Annotated` adds to it."""
+    hints = get_type_hints(command, include_extras=True)
+    return {
+        name: (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
+        for name, hint in hints.items()
+    }
 
 
-def flags(command: Callable[..., Any]) -> list[str]:
-    """Return the flags of a command, without its positional arguments."""
-    found = []
-    for name, kind in get_type_hints(command, include_extras=True).items():
-        chosen = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
-        if _POSITIONAL not in chosen:
-            own = [each.name for each in chosen if getattr(each, "name", None)]
-            found.append(flag(own[-1] if own else name))
-    return found
+def _members(kind: Any) -> list[Any]:
+    """Return the members of a union without None, or the type itself."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return [member for member in members if member is not type(None)]
 
 
-def _word(name: str, kind: Any) -> str:
-    """N for a number; else what the argument's name ends with: DIR of --data-dir."""
-    kinds = [k for k in get_args(kind) or (kind,) if k not in (type(None), ...)]
-    if all(k in (int, float) for k in kinds):
-        return "N …" if get_origin(kind) is tuple else "N"
-    if any(k in (int, float) for k in kinds):
+def _placeholder(name: str, kind: Any) -> str | None:
+    """Return N … for several numbers, the last word of the name for texts, or None to use that of the type."""
+    kinds = _members(kind)
+    if kinds == [tuple[int, ...]] or kinds == [tuple[float, ...]]:
+        return "N …"
+    if kinds == [int, tuple[int, int]]:
         return "N [N]"
-    return name.split("_")[-1].upper()
+    texts = (str, Path, tuple[str, ...])
+    return name.split("_")[-1].upper() if any(each in texts for each in kinds) else None

@@ -1,21 +1,20 @@
-"""`vitkit COMMAND …`: parse, run, and turn errors into one line and an exit code.
+"""`vitkit COMMAND …`: parse the command line, run the command, and turn errors into one line and an exit code.
 
 0 done · 1 the work failed · 2 bad usage or input · 130 / 143 interrupted with the state saved
 """
 
-import contextlib
 import difflib
-import io
-import itertools
 import os
-import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tyro
 
-from vitkit.cli.args import flags, readable
+from vitkit.cli.args import flags, registry, repeat_set, with_help
 from vitkit.cli.bench import Bench
 from vitkit.cli.convert import Convert
 from vitkit.cli.demo import Demo
@@ -32,38 +31,18 @@ from vitkit.cli.report import Report
 from vitkit.cli.serve import Serve
 from vitkit.cli.summary import Summary
 from vitkit.cli.train import Train
-from vitkit.errors import UnknownNameError, UsageError, VitkitError, WorkError, is_out_of_memory, suggest
+from vitkit.errors import UnknownNameError, UsageError, VitkitError, WorkError, first_line, is_out_of_memory, suggest
 from vitkit.version import __version__
 
-# Where tyro stops to say what is wrong, and repeats what --help says, of other commands too
-_REPEATS = ("Got errors", "Argument helptext", "For full helptext", "Perhaps you meant", "Available", "vitkit ")
-_HELP = " " * 9  # how far tyro sets in what an argument is for
-_PLAINLY = (  # what Python says of a value, as people say it
-    (r"invalid literal for int\(\) with base 10: (.*)", r"expected a whole number, not \1"),
-    (r"could not convert string to float: (.*)", r"expected a number, not \1"),
-    (r"no type matching .*FLOAT could be instantiated from \[(.*)\]", r"expected a number, not \1"),
-    (r"no type matching .*INT could be instantiated from \[(.*)\]", r"expected a whole number, not \1"),
-    (r"no type matching .* could be instantiated from \[(.*)\]", r"\1 is none of the values it takes"),
-)
-
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "demo": Demo,
-    "models": Models,
-    "summary": Summary,
-    "inspect": Inspect,
-    "pack": Pack,
-    "plan": Plan,
-    "train": Train,
-    "ladder": Ladder,
-    "eval": Eval,
-    "embed": Embed,
-    "predict": Predict,
-    "explain": Explain,
-    "convert": Convert,
-    "bench": Bench,
-    "report": Report,
-    "serve": Serve,
+GROUPS: dict[str, dict[str, type]] = {
+    "Look at data": {"inspect": Inspect},
+    "Train": {"train": Train, "ladder": Ladder, "plan": Plan, "pack": Pack},
+    "Measure": {"eval": Eval, "report": Report, "bench": Bench},
+    "Use": {"predict": Predict, "explain": Explain, "embed": Embed, "serve": Serve},
+    "Ship": {"convert": Convert},
+    "Learn": {"demo": Demo, "models": Models, "summary": Summary},
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,65 +50,99 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words in (["--version"], ["-V"]):
         print(f"vitkit {__version__}")
         return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(help_text())
+        return 0
     command = None
     try:
-        command = parse(words or ["--help"])
+        command = parse(words)
         return command.run()
     except VitkitError as error:
         print(f"vitkit: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has left
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        fewer = "fewer images at a time (--batch)" if hasattr(command, "batch") else "a smaller model"
-        print(f"vitkit: out of memory: use {fewer}, smaller images or fewer", file=sys.stderr)
+        remedy = "a smaller batch (--batch)" if hasattr(command, "batch") else "a smaller model"
+        print(f"vitkit: out of memory: use {remedy}, smaller images or fewer images", file=sys.stderr)
         return WorkError.exit_code
-    except OSError as error:  # a disk that is full or not ours, met where nobody looked for it
+    except OSError as error:  # such as a full disk
         print(f"vitkit: {error.filename or 'the work failed'}: {error.strerror or error}", file=sys.stderr)
         return WorkError.exit_code
 
 
-def parse(words: list[str]) -> Any:
-    """The command as its dataclass. Commands import torch themselves, so that --help and a slip answer at once."""
-    if not words[0].startswith("-") and words[0] not in COMMANDS:
-        raise UnknownNameError("command", words[0], COMMANDS, "`vitkit --help` lists them")
-    complaint = io.StringIO()
+def help_text() -> str:
+    """Return the text of `vitkit --help`: all commands, grouped by what a person is doing."""
+    lines = ["usage: vitkit COMMAND …", "", "Vision Transformers that read like the paper and work like a tool."]
+    width = shutil.get_terminal_size().columns
+    for title, commands in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for name, command in commands.items():
+            purpose = (command.__doc__ or "").strip().splitlines()[0]
+            lines.append(textwrap.fill(purpose, width, initial_indent=f"  {name:9} ", subsequent_indent=" " * 12))
+    return "\n".join([*lines, "", "`vitkit COMMAND --help` describes a command."])
+
+
+def parse(words: Sequence[str]) -> Any:
+    """Return the command as its dataclass. Commands import torch when they run, so --help and errors are fast."""
+    name, *rest = words
+    if name.startswith("-"):
+        raise UsageError(f"unknown option {name}; see `vitkit --help`")
+    if name not in COMMANDS:
+        raise UnknownNameError("command", name, COMMANDS, "see `vitkit --help`")
+
+    def fail(event: Any) -> None:
+        raise UsageError(f"{_describe(event, COMMANDS[name])}; see `vitkit {name} --help`")
+
+    with _on_parse_error(fail):
+        return tyro.cli(
+            with_help(COMMANDS[name]),
+            prog=f"vitkit {name}",
+            args=repeat_set(rest),
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
+            registry=registry,
+        )
+
+
+def _on_parse_error(fail: Callable[[Any], None]) -> AbstractContextManager[None]:
+    """Let tyro call `fail` with a description of each error, instead of printing a box of several lines.
+
+    The hook is private, but tyro has no public one. Versions without it print their box and exit with 2 as well.
+    """
     try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.extras.subcommand_cli_from_dict(
-                {name: readable(command) for name, command in COMMANDS.items()},
-                prog="vitkit",
-                description="Vision Transformers that read like the paper and work like a tool.",
-                args=words,
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
-            )
-    except SystemExit as leaving:
-        if not leaving.code:
-            raise
-        said, known = one_line(complaint.getvalue()), words[0] in COMMANDS
-        ask = f"vitkit {words[0]} --help" if known else "vitkit --help"
-        near = _nearest(said, COMMANDS[words[0]]) if known else ""
-        raise UsageError(f"{said}{near}; `{ask}` says what there is") from None
+        from tyro._errors import on_parse_error
+    except ImportError:
+        return nullcontext()
+    return on_parse_error(fail)
 
 
-def one_line(box: str) -> str:
-    """What tyro says in a box of several lines, as one: what is wrong, without the help that it repeats."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("╭╮╰╯│─+|").rstrip() for line in box.splitlines()[1:]]
-    told = [line.strip() if line.strip(" -─") else ";" for line in lines if not line.startswith(_HELP)]
-    said = " ".join(itertools.takewhile(lambda line: not line.startswith(_REPEATS), told))
-    line = re.sub(r"\.?( ;)+", ";", said).strip(" ;.") or "the command line could not be read"
-    for python, plain in _PLAINLY:
-        line = re.sub(python, plain, line)
-    return line
+def _describe(event: Any, command: type) -> str:
+    """Return one line about an event of `tyro._errors`."""
+    match type(event).__name__:
+        case "MissingArgs":
+            missing = ", ".join(_usage(each.arg) for each in event.missing_arguments)
+            unknown = event.unrecognized_tokens
+            return f"missing {missing}" + (f"; {_describe_unknown(unknown, command)}" if unknown else "")
+        case "UnrecognizedArgs":
+            return _describe_unknown(event.tokens, command)
+        case "InstantiationFailure" if event.argument is not None and event.message.startswith("expected"):
+            return f"{event.argument.display_name()}: {event.message}"
+        case "InstantiationFailure" | "BadValue" if event.argument is not None:
+            return f"{event.argument.display_name()}: expected {event.argument.lowered.metavar}"
+    return first_line(Exception(getattr(event, "message", type(event).__name__)))
 
 
-def _nearest(said: str, command: Any) -> str:
-    """The option of this command that a misspelt one may have meant."""
-    options = flags(command)
-    for word in re.findall(r"--[\w-]+", said) if said.startswith("Unrecognized") else ():
-        if near := difflib.get_close_matches(word, options, n=1):
-            return suggest(word, near)
-    return ""
+def _usage(argument: Any) -> str:
+    metavar = argument.lowered.metavar
+    return metavar if argument.is_positional() else " ".join([argument.lowered.name_or_flags[0], metavar or ""]).strip()
+
+
+def _describe_unknown(tokens: Sequence[str], command: type) -> str:
+    options = [token.partition("=")[0] for token in tokens if token.startswith("--")]
+    if not options:
+        return f"unexpected argument {tokens[0]!r}"
+    near = difflib.get_close_matches(options[0], flags(command), n=1)
+    return f"unknown option {options[0]}{suggest(options[0], near) if near else ''}"

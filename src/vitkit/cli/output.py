@@ -1,4 +1,4 @@
-"""How commands print: a table for people, one JSON document for scripts, one line for an error."""
+"""Output of the commands: tables for people, one JSON document for scripts."""
 
 import json
 import sys
@@ -11,9 +11,9 @@ from rich.text import Text
 
 from vitkit.data.progress import progress_bar as progress_bar
 
-NAME, TEXT = 32, 12  # characters that the first and any other column of texts keeps
-MAX_CLASS_ROWS = 60  # classes in one table
-WIDE = 10_000  # characters: more than any table needs
+MIN_NAME, MIN_TEXT = 32, 12  # characters that the first and other text columns keep
+MAX_CLASS_ROWS = 60  # of one table
+UNLIMITED = 10_000  # characters
 
 
 def print_json(value: Any) -> None:
@@ -22,22 +22,22 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns of numbers are set to the right. In a pipe the table is as wide as it needs to be.
+    """Print a table with right-aligned numbers. In a pipe it is as wide as its content.
 
-    In a narrow terminal texts wrap; names, which stand first, and numbers stay whole, if need be beyond its edge.
+    In a narrow terminal texts wrap. Names, in the first column, and numbers do not, even if they exceed the width.
     """
     lines = [[str(cell) for cell in row] for row in rows]
     table = Table(title=Text(title), title_justify="left", title_style="bold", header_style="bold")
     for i, name in enumerate(columns):
         numeric = all(_is_number(line[i]) for line in lines)
         longest = max((len(cell) for line in lines for cell in line[i].splitlines()), default=0)
-        least = max(len(name), longest if numeric else min(longest, TEXT if i else NAME))
+        least = max(len(name), longest if numeric else min(longest, MIN_TEXT if i else MIN_NAME))
         align: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(Text(name), justify=align, no_wrap=numeric, min_width=least, overflow="fold")
     for line in lines:
-        table.add_row(*(Text(cell) for cell in line))  # as it is: a file called x[bold].jpg is no markup
+        table.add_row(*(Text(cell) for cell in line))  # Text: a file called x[bold].jpg is not markup
     out = console()
-    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=WIDE)).minimum)
+    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=UNLIMITED)).minimum)
     out.print(table, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""Where a command is to write: looked at before the work, so that no minutes go into an answer without a place."""
+"""Checks of output paths before the work starts, so that no result is lost at the end."""
 
 import io
 import os
@@ -17,7 +17,7 @@ def check_output_file(name: str, option: str = "--out") -> Path:
     if path.is_dir():
         raise UsageError(f"{option} {name}: is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise UsageError(f"{option} {name}: there is no folder {path.parent}; make it, or choose another {option}")
+        raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it or choose another {option}")
     _check_allowed(path.parent, name, option)
     return path
 
@@ -25,12 +25,12 @@ def check_output_file(name: str, option: str = "--out") -> Path:
 def check_figure_file(name: str, option: str) -> Path:
     path = check_output_file(name, option)
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"{option} {name}: expected a name that ends in .png, .svg or .pdf")
+        raise UsageError(f"{option} {name}: expected a file name that ends in .png, .svg or .pdf")
     return path
 
 
 def write_figure(path: Path, figure: "Figure") -> None:
-    """Whole or not at all; of the kind that the ending says."""
+    """Write a figure atomically, in the format of the file's suffix."""
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:], dpi=130, facecolor="white")
     write_atomic(path, content.getvalue())
@@ -47,4 +47,4 @@ def check_output_dir(name: str, option: str = "--out") -> Path:
 
 def _check_allowed(folder: Path, name: str, option: str) -> None:
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"{option} {name}: {folder} may not be written to; choose another {option}")
+        raise UsageError(f"{option} {name}: {folder} is not writable; choose another {option}")

@@ -12,7 +12,7 @@ from vitkit.cli.main import parse
 
 yaml = pytest.importorskip("yaml", reason="pip install 'vitkit[dev]'")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted((EXAMPLES / "slurm").glob("*.sbatch"))
 MANIFESTS = sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
 
