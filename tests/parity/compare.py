@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.model import ViT, ViTConfig, create_model
-from vitkit.weights.reference_models import ReferenceUnavailable, library
+from vitkit.weights.reference_models import ReferenceUnavailable, import_library
 
 State = dict[str, Tensor]
 TOLERANCE = 1e-5  # of the largest value
 
 
 def peer(name: str) -> ModuleType:
-    """Another library's module; where it is absent, the test is skipped."""
+    """Return another library's module, or skip the test if it is not installed."""
     try:
-        return library(name)
+        return import_library(name)
     except ReferenceUnavailable as error:
         pytest.skip(f"{error}: pip install 'vitkit[dev]'")
 

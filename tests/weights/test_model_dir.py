@@ -80,10 +80,10 @@ def flip_a_byte(folder: Path) -> None:
 
 DAMAGE = {
     "no such folder": (lambda f: f.rename(f.with_name("away")), "no model at"),
-    "no config": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
+    "no config": (lambda f: (f / "config.json").unlink(), "contains no config.json"),
     "a run that has not ended": (
         lambda f: [(f / "config.json").unlink(), (f / "recipe.json").write_text("{}")],
-        "is a run that has not ended: .*--resume",
+        "is an unfinished run: .*--resume",
     ),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
     "other weights": (flip_a_byte, "SHA-256 differs"),
@@ -104,7 +104,7 @@ DAMAGE = {
     ),
     "NaN": (
         lambda f: edit_weights(f, lambda t: t["head.bias"].fill_(float("nan"))),
-        "head.bias holds NaN",
+        "head.bias contains NaN",
     ),
 }
 
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, how: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_folder_says_itself_what_it_is(tmp_path):
+def test_overriding_the_architecture_of_a_model_folder_is_refused(tmp_path):
     save_model(create_model("vit_nano_patch4_32"), tmp_path / "model")
-    with pytest.raises(WeightsError, match="says itself what it is: heads cannot be set for it"):
+    with pytest.raises(WeightsError, match="defines its own architecture; remove the `heads` override"):
         load_with_report(tmp_path / "model", config={"heads": 2})

@@ -13,7 +13,7 @@ from vitkit.errors import WeightsError
 from vitkit.model import ModelInfo
 from vitkit.weights.load import load_model
 from vitkit.weights.model_dir import save_model
-from vitkit.weights.resize import adapt, resize_projection
+from vitkit.weights.resize import adapt_model, resize_projection
 
 RGB = Preprocess(size=(16, 24), mean=(0.1, 0.5, 0.6), std=(0.2, 0.3, 0.5), crop_fraction=1.0)
 
@@ -26,7 +26,7 @@ def with_info(**options):
 
 def test_nothing_asked_nothing_changed():
     model = with_info()
-    same, said = adapt(model, image_size=(16, 24), num_classes=5)
+    same, said = adapt_model(model, image_size=(16, 24), num_classes=5)
     assert same is model
     assert said == []
     assert model.info.class_names == tuple("abcde")
@@ -38,7 +38,7 @@ def test_another_image_size_keeps_what_the_model_says_at_that_size(options):
     model = with_info(**options)
     images = random_images(model, size=(24, 40))
     expected = model(images)  # resampled in passing
-    adapted, said = adapt(model, image_size=(24, 40))
+    adapted, said = adapt_model(model, image_size=(24, 40))
     assert_close(adapted(images), expected)
     assert adapted.config.image_size == adapted.info.preprocess.size == (24, 40)
     assert said == ["position table 4×3 → 6×5: bicubic", "image size 16×24 → 24×40"]
@@ -63,14 +63,14 @@ def test_resized_projection_equals_timms():
 
 
 def test_another_patch_size_changes_grid_and_table():
-    adapted, said = adapt(with_info(), patch_size=4)
+    adapted, said = adapt_model(with_info(), patch_size=4)
     assert adapted.config.grid == (4, 6)
     assert adapted.pos_embed.shape[1] == 25
     assert said[0].startswith("patches 4×8 → 4×4: projection resized by pseudo-inverse")
     with pytest.raises(WeightsError, match="image height 16 is not a multiple of the patch height 5"):
-        adapt(with_info(), patch_size=5)
+        adapt_model(with_info(), patch_size=5)
     with pytest.raises(WeightsError, match="convolutional stem"):
-        adapt(with_info(stem=(4,)), patch_size=(8, 8))
+        adapt_model(with_info(stem=(4,)), patch_size=(8, 8))
 
 
 @torch.no_grad()
@@ -79,7 +79,7 @@ def test_a_grey_image_gives_the_same_logits_in_one_channel_as_in_three():
     grey = np.random.default_rng(0).integers(0, 256, (16, 24), dtype=np.uint8)
     colour = np.repeat(grey[..., None], 3, axis=2)
     expected = model(RGB.normalize(RGB.batch([colour])))
-    adapted, said = adapt(model, in_channels=1)
+    adapted, said = adapt_model(model, in_channels=1)
     seen = adapted.info.preprocess
     assert_close(adapted(seen.normalize(seen.batch([grey]))), expected, rtol=1e-4, atol=1e-5)
     assert "channels 3 → 1" in said[0]
@@ -88,11 +88,11 @@ def test_a_grey_image_gives_the_same_logits_in_one_channel_as_in_three():
 @torch.no_grad()
 def test_more_channels_repeat_the_filters_and_the_preprocessing():
     model = with_info()
-    adapted, _ = adapt(model, in_channels=6)
+    adapted, _ = adapt_model(model, in_channels=6)
     assert adapted.info.preprocess.mean == RGB.mean * 2
     images = random_images(model)
     assert_close(adapted(torch.cat([images, images], dim=1)), model(images))
-    assert adapt(with_info(), in_channels=4)[0].patch_embed.proj.weight.shape[1] == 4
+    assert adapt_model(with_info(), in_channels=4)[0].patch_embed.proj.weight.shape[1] == 4
 
 
 @pytest.mark.parametrize("options", [{}, dict(head_hidden=7), dict(distillation=True), dict(pooling="cls_mean")])
@@ -100,11 +100,11 @@ def test_more_channels_repeat_the_filters_and_the_preprocessing():
 def test_other_classes_get_a_head_of_zeros_and_no_old_names(options):
     model = with_info(**options)
     tokens = model.forward_features(random_images(model))
-    adapted, said = adapt(model, num_classes=9)
+    adapted, said = adapt_model(model, num_classes=9)
     assert_close(adapted.forward_features(random_images(model)), tokens)
     assert torch.equal(adapted(random_images(model)), torch.zeros(2, 9))
     assert adapted.info.class_names == ()
-    assert said[0].startswith("classes 5 → 9: a new head of zeros")
+    assert said[0].startswith("classes 5 → 9: new zero-initialised head")
     assert ("hidden layer of 7 dropped" in said[0]) == ("head_hidden" in options)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vitkit.bench.naive_vit import TutorialViT
 from vitkit.model import ViTConfig
 from vitkit.weights import timm_config
-from vitkit.weights.reference_models import ReferenceUnavailable, library
+from vitkit.weights.reference_models import ReferenceUnavailable, import_library
 
 
 class Absent(Exception):
@@ -17,7 +17,7 @@ class Absent(Exception):
 
 def _timm(c: ViTConfig) -> nn.Module:
     name, arguments = timm_config.arguments(c)
-    return library("timm").create_model(name, pretrained=False, **arguments)
+    return import_library("timm").create_model(name, pretrained=False, **arguments)
 
 
 class _Logits(nn.Module):
@@ -30,7 +30,7 @@ class _Logits(nn.Module):
 
 
 def _hf(c: ViTConfig) -> nn.Module:
-    transformers = library("transformers")
+    transformers = import_library("transformers")
     config = transformers.ViTConfig(
         hidden_size=c.width, num_hidden_layers=c.depth, num_attention_heads=c.heads, intermediate_size=c.mlp_width,
         image_size=c.image_size[0], patch_size=c.patch_size[0], num_channels=c.in_channels, num_labels=c.num_classes,
@@ -40,14 +40,14 @@ def _hf(c: ViTConfig) -> nn.Module:
 
 
 def _torchvision(c: ViTConfig) -> nn.Module:
-    return library("torchvision.models.vision_transformer").VisionTransformer(
+    return import_library("torchvision.models.vision_transformer").VisionTransformer(
         image_size=c.image_size[0], patch_size=c.patch_size[0], num_layers=c.depth, num_heads=c.heads,
         hidden_dim=c.width, mlp_dim=c.mlp_width, num_classes=c.num_classes,
     )  # fmt: skip
 
 
 def _vit_pytorch(c: ViTConfig) -> nn.Module:
-    return library("vit_pytorch").ViT(
+    return import_library("vit_pytorch").ViT(
         image_size=c.image_size[0], patch_size=c.patch_size[0], num_classes=c.num_classes, dim=c.width, depth=c.depth,
         heads=c.heads, mlp_dim=c.mlp_width, dim_head=c.head_width, channels=c.in_channels,
     )  # fmt: skip

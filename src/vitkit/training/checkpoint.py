@@ -349,11 +349,11 @@ def as_model_dir(source: str) -> Iterator[str]:
     if weights is None:
         yield source
         return
-    config, info, _ = read_config_json(folder / CONFIG)
-    model = create_model(config, device="meta")
+    run = read_config_json(folder / CONFIG)
+    model = create_model(run.config, device="meta")
     model.load_state_dict(weights, assign=True)
     with tempfile.TemporaryDirectory() as target:
-        yield str(save_model(model, target, info))
+        yield str(save_model(model, target, run.info))
 
 
 def _find_weights(source: Path) -> tuple[dict[str, Tensor] | None, Path]:

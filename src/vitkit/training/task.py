@@ -224,7 +224,7 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
     config_path = context.checkpoints.folder / CONFIG
     if saved is None:
         _initialize(context, model, config_path)
-    elif read_config_json(config_path)[0] != model.config:
+    elif read_config_json(config_path).config != model.config:
         raise UsageError(
             f"{context.folder} was started with another architecture under the name {recipe.model}: resume it with the "
             "version of vitkit that started it"

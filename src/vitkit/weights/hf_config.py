@@ -1,4 +1,4 @@
-"""config.json and preprocessor_config.json of transformers, read and written."""
+"""Read and write config.json and preprocessor_config.json of transformers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
 from vitkit.model import ModelInfo, ViTConfig
-from vitkit.weights.metadata import SidecarConfig, square
+from vitkit.weights.metadata import SidecarConfig, as_pair
 
-# theirs → ours, where both are the same number
+# their field → ours, with the same value
 _FIELDS = {
     "num_attention_heads": "heads", "layer_norm_eps": "norm_eps", "image_size": "image_size",
     "patch_size": "patch_size", "hidden_size": "width", "num_hidden_layers": "depth",
@@ -18,7 +18,7 @@ _SIZES = ("image_size", "patch_size")
 _ACTS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "quick_gelu": "quick_gelu"}
 KINDS = ("vit", "vit_mae", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "clip_vision_model", "clip")
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
-# layout → (kind, class of the model, class of the classifier)
+# layout → (model_type, class of the backbone, class of the classifier)
 _CLASSES = {
     "hf-vit": ("vit", "ViTModel", "ViTForImageClassification"),
     "hf-deit": ("deit", "DeiTModel", "DeiTForImageClassificationWithTeacher"),
@@ -35,22 +35,25 @@ _CLASSES = {
 def read_config(values: Mapping[str, Any], preprocessor: Mapping[str, Any] | None, where: object) -> SidecarConfig:
     kind = values.get("model_type")
     if kind not in KINDS:
-        return SidecarConfig(notes=(f"config.json is of the kind {kind!r}, which is not known: not used",))
+        return SidecarConfig(notes=(f"config.json was not used: its model_type {kind!r} is not supported",))
     if kind == "clip":
         values = values.get("vision_config") or {}
     config = {ours: values[theirs] for theirs, ours in _FIELDS.items() if values.get(theirs) is not None}
-    config |= {name: square(config[name]) for name in _SIZES if name in config}
+    config |= {name: as_pair(config[name]) for name in _SIZES if name in config}
     if kind in ("clip", "clip_vision_model"):
-        config |= {"norm_eps": config.get("norm_eps", 1e-5), "heads": config.get("heads", 12)}  # unwritten defaults
+        config |= {
+            "norm_eps": config.get("norm_eps", 1e-5),
+            "heads": config.get("heads", 12),
+        }  # defaults
     if kind.startswith("dinov3"):
         config.pop("qkv_bias", None)
     act = values.get("hidden_act", "quick_gelu" if kind.startswith("clip") else "gelu")
     if act in _ACTS:
         config["mlp"] = _ACTS[act]
     elif act != "silu":
-        raise WeightsError(f"{where}: hidden_act={act!r} is an activation that vitkit has not: {', '.join(_ACTS)}")
+        raise WeightsError(f"{where}: hidden_act={act!r} is not supported; supported are {', '.join(_ACTS)}")
     if kind == "dinov3_vit" and values.get("rope_theta", 100.0) != 100.0:
-        raise WeightsError(f"{where}: rope_theta={values['rope_theta']}, vitkit's rotary positions have 100")
+        raise WeightsError(f"{where}: rope_theta={values['rope_theta']} is not supported; only 100 is")
     names = values.get("id2label") or {}
     labels = tuple(str(names[key]) for key in sorted(names, key=int)) if all(map(_is_index, names)) else ()
     if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
@@ -74,7 +77,7 @@ def _read_preprocessor(p: Mapping[str, Any], where: object) -> Preprocess:
     final = crop or target
     normal = p.get("do_normalize", True)
     if abs(p.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-6:
-        raise WeightsError(f"{where}: rescale_factor={p['rescale_factor']}, vitkit's preprocessing has 1/255")
+        raise WeightsError(f"{where}: rescale_factor={p['rescale_factor']} is not supported; only 1/255 is")
     return Preprocess.from_dict(
         {
             "size": final,
@@ -114,12 +117,12 @@ def write_config(layout: str, config: ViTConfig, info: ModelInfo) -> dict[str, A
 
 
 def _dinov2(config: ViTConfig) -> dict[str, Any]:
-    """Theirs has a whole ratio in place of the MLP's width, two thirds of it where there is a gate."""
+    """DINOv2 configs store an integer ratio instead of the MLP's width; a gated MLP uses two thirds of it."""
     gated = config.mlp == "swiglu"
     width_at = _gated_width if gated else int.__mul__
     ratio = next((r for r in range(1, 33) if width_at(config.width, r) == config.mlp_width), None)
     if ratio is None:
-        raise WeightsError(f"hf-dinov2 cannot hold a model with mlp_width={config.mlp_width} at width={config.width}")
+        raise WeightsError(f"hf-dinov2 cannot store a model with mlp_width={config.mlp_width} at width={config.width}")
     extra: dict[str, Any] = {"mlp_ratio": ratio, "use_swiglu_ffn": gated, "layerscale_value": 1.0}
     extra |= {"hidden_act": "gelu"} if gated else {}
     return extra | ({"num_register_tokens": config.registers} if config.registers else {})
@@ -156,7 +159,7 @@ def _plain(value: Any) -> Any:
 
 
 def write_preprocessor(p: Preprocess) -> dict[str, Any] | None:
-    """What their image processors can do; None where they cannot do what ours does."""
+    """Return the settings of the equivalent image processor, or None if transformers has none."""
     if p.fit == "pad" or p.channels != 3:
         return None
     target = [int(side / p.crop_fraction) for side in p.size]

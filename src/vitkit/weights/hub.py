@@ -1,4 +1,4 @@
-"""Models by their name on the Hugging Face hub: fetched once, kept in its cache, found there without a network."""
+"""Download models from the Hugging Face hub into its cache, or find them there without a network."""
 
 from pathlib import Path
 
@@ -13,10 +13,15 @@ def is_name(source: str | Path) -> bool:
     return isinstance(source, str) and source.startswith(PREFIX)
 
 
-def fetch(name: str) -> Path:
-    """The folder in the cache that holds the model `hf-hub:owner/name` or `hf-hub:owner/name@revision`.
+def resolve(source: str | Path) -> Path:
+    """Return the local path of a model, after downloading it if `source` is a hub name."""
+    return fetch(str(source)) if is_name(source) else Path(source)
 
-    HF_HUB_OFFLINE=1 looks into the cache alone; HF_HOME says where that is.
+
+def fetch(name: str) -> Path:
+    """Download `hf-hub:owner/name` or `hf-hub:owner/name@revision` and return its folder in the cache.
+
+    With HF_HUB_OFFLINE=1 only the cache is searched. HF_HOME sets its location.
     """
     try:
         import huggingface_hub
@@ -31,11 +36,11 @@ def fetch(name: str) -> Path:
     except errors.OfflineModeIsEnabled:
         return _cached(repository, revision, name, "HF_HUB_OFFLINE is set")
     except errors.HFValidationError as error:
-        raise WeightsError(f"{name} is no hub name: expected hf-hub:owner/name") from error
+        raise WeightsError(f"{name} is not a valid hub name: expected hf-hub:owner/name") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.GatedRepoError) as error:
-        reason = "no such model there, or it is private" if "Gated" not in type(error).__name__ else "it is gated"
-        raise WeightsError(f"{name}: {reason}; look at the name, or log in with `hf auth login`") from error
-    except Exception as error:  # no network shows as many kinds of error as there are networks
+        reason = "access is gated" if "Gated" in type(error).__name__ else "not found, or private"
+        raise WeightsError(f"{name}: {reason}; check the name, or log in with `hf auth login`") from error
+    except Exception as error:  # network failures raise many unrelated types
         if isinstance(error, WeightsError):
             raise
         return _cached(repository, revision, name, f"the hub cannot be reached ({type(error).__name__})")
@@ -47,7 +52,7 @@ def _weights(found: list[str], name: str) -> list[str]:
         if standard in found:
             shards = standard.removesuffix(".index.json").partition(".")
             return [standard, f"{shards[0]}-*.{shards[2]}"] if standard.endswith(".index.json") else [standard]
-    raise WeightsError(f"{name} holds no weights under a name that is known, such as {STANDARD[0]}")
+    raise WeightsError(f"{name} contains no weights with a known file name, such as {STANDARD[0]}")
 
 
 def _cached(repository: str, revision: str, name: str, why: str) -> Path:
@@ -56,4 +61,4 @@ def _cached(repository: str, revision: str, name: str, why: str) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(repository, revision=revision or None, local_files_only=True))
     except Exception as error:
-        raise WeightsError(f"{name} is not in the cache and {why}: fetch it once with a network") from error
+        raise WeightsError(f"{name} is not in the cache and {why}: download it once while online") from error

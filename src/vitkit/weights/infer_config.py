@@ -1,4 +1,4 @@
-"""What a model must be, from the shapes of its tensors in our names; the rest from a file beside them, or assumed."""
+"""Infer the config of a model from the shapes of its tensors; other values come from the caller or are assumed."""
 
 import math
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from torch import Tensor
 from vitkit.errors import ConfigError, WeightsError
 from vitkit.model import ViTConfig
 from vitkit.model.variants import SIZES
-from vitkit.weights.metadata import square
+from vitkit.weights.metadata import as_pair
 
-# No tensor shows the heads, but published models of a width have all the same number; 1536 is DINOv2's giant.
+# Width → heads of published models, which all agree; no tensor shows the heads. 1536 is DINOv2's giant.
 HEADS = {size.width: size.heads for size in SIZES.values()} | {1536: 24}
-# What has to have how many axes before anything is read off it
+# Axes of the tensors whose shapes are used
 _AXES = {
     "patch_embed.proj.weight": 4,
     "blocks.0.attn.qkv.weight": 2,
@@ -25,33 +25,34 @@ _AXES = {
     "reg_token": 3,
     "pos_embed": 3,
 }
-_NEEDED = list(_AXES)[:4]
+_REQUIRED = list(_AXES)[:4]
 
 Tensors = Mapping[str, Tensor]
 Values = dict[str, Any]
 
 
 def infer_config(
-    tensors: Tensors, told: Mapping[str, Any], habits: Mapping[str, Any], where: object
+    tensors: Tensors, given: Mapping[str, Any], defaults: Mapping[str, Any], where: object
 ) -> tuple[ViTConfig, list[str]]:
-    """The config, and what of it is assumed.
+    """Return the config, and a line for each assumption.
 
-    `told` is what a file beside the weights, or the caller, says of it; `habits` what the layout's code does.
+    `given` comes from sidecar files or the caller, `defaults` from the code of the layout's library.
     """
     shown = _from_shapes(tensors, where)
-    told = {key: square(value) if key in ("image_size", "patch_size") else value for key, value in told.items()}
-    if "pos_embed" not in tensors and "position" not in habits:
-        habits = {**habits, "position": "none"}
-    told = {
-        key: value for key, value in told.items() if key != "mlp" or "mlp" not in shown
-    }  # a gate shows, its kind not
-    for key in shown.keys() & told.keys():
-        if told[key] != shown[key]:
-            raise WeightsError(f"{where}: the tensors say {key}={shown[key]}, but {key}={told[key]} is given")
-    known = {**shown, **told}
-    guesses = [f"{key}={value}" for key, value in habits.items() if key not in known]
-    assumed = [f"{', '.join(guesses)}: as the code of this layout has it; no tensor shows it"] if guesses else []
-    values = {**habits, **known}
+    if "pos_embed" not in tensors and "position" not in defaults:
+        defaults = {**defaults, "position": "none"}
+    given = {
+        key: as_pair(value) if key in ("image_size", "patch_size") else value
+        for key, value in given.items()
+        if key != "mlp" or "mlp" not in shown  # a gated MLP shows in the shapes, its activation does not matter
+    }
+    for key in shown.keys() & given.keys():
+        if given[key] != shown[key]:
+            raise WeightsError(f"{where}: the tensors show {key}={shown[key]}, but {key}={given[key]} is given")
+    known = {**shown, **given}
+    guesses = [f"{key}={value}" for key, value in defaults.items() if key not in known]
+    assumed = [f"{', '.join(guesses)} (fixed in this layout's code; the tensors do not show it)"] if guesses else []
+    values = {**defaults, **known}
     values |= _heads(tensors, values, assumed, where)
     values |= _grid(tensors, values, assumed, where)
     try:
@@ -61,17 +62,17 @@ def infer_config(
 
 
 def _from_shapes(tensors: Tensors, where: object) -> Values:
-    if lacks := next((key for key in _NEEDED if key not in tensors), None):
-        raise WeightsError(f"{where} lacks {lacks}, which every ViT has: the checkpoint is not complete")
+    if absent := next((key for key in _REQUIRED if key not in tensors), None):
+        raise WeightsError(f"{where} is incomplete: {absent}, which every ViT has, is missing")
     for key, axes in _AXES.items():
         if key in tensors and tensors[key].ndim != axes:
             raise WeightsError(f"{where}: {key} is {tuple(tensors[key].shape)}, expected {axes} axes")
     numbers = {int(key.split(".")[1]) for key in tensors if key.startswith("blocks.")}
     if gap := next((i for i in range(len(numbers)) if i not in numbers), None):
-        raise WeightsError(f"{where} has a block {max(numbers)} but no block {gap}: the checkpoint is not complete")
+        raise WeightsError(f"{where} is incomplete: it has a block {max(numbers)} but no block {gap}")
     width, channels, *patch = tensors["patch_embed.proj.weight"].shape
     mlp_width = tensors["blocks.0.mlp.fc2.weight"].shape[1]
-    classes, seen = tensors["head.weight"].shape if "head.weight" in tensors else (0, width)
+    classes, pooled_width = tensors["head.weight"].shape if "head.weight" in tensors else (0, width)
     found: Values = {
         "patch_size": tuple(patch),
         "in_channels": channels,
@@ -89,12 +90,12 @@ def _from_shapes(tensors: Tensors, where: object) -> Values:
         "num_classes": classes,
     }
     if "blocks.0.ls1.gamma" in tensors:
-        found["layer_scale"] = 1.0  # only where training starts anew does the number matter
+        found["layer_scale"] = 1.0  # the initial value only matters for training from scratch
     if tensors["blocks.0.mlp.fc1.weight"].shape[0] == 2 * mlp_width:
         found["mlp"] = "swiglu"
     if "attn_pool.latent" in tensors:
         found["pooling"] = "attention"
-    elif seen == 2 * width and not found["head_hidden"]:
+    elif pooled_width == 2 * width and not found["head_hidden"]:
         found["pooling"] = "cls_mean"
     elif "fc_norm.weight" in tensors or "cls_token" not in tensors:
         found["pooling"] = "mean"
@@ -108,23 +109,23 @@ def _heads(tensors: Tensors, values: Values, assumed: list[str], where: object) 
         heads = inner // max(tensors["blocks.0.attn.q_norm.weight"].shape[0], 1)
     if heads is None and inner == width and (width in HEADS or width % 64 == 0):
         heads = HEADS.get(width, width // 64)
-        assumed.append(f"heads={heads}: as published models of width {width} have; no tensor shows it")
+        assumed.append(f"heads={heads} (usual for width {width}; the tensors do not show it)")
     if heads is None:
-        raise WeightsError(f"{where}: no tensor shows the number of heads: give it, such as heads={inner // 32 or 1}")
+        raise WeightsError(f"{where}: the tensors do not show the number of heads: give heads=N")
     if not isinstance(heads, int) or heads < 1 or inner % heads:
-        raise WeightsError(f"{where}: {heads} heads do not divide the {inner} rows of the queries")
+        raise WeightsError(f"{where}: heads={heads} does not divide the {inner} rows of the queries")
     return {"heads": heads, "head_width": inner // heads}
 
 
 def _grid(tensors: Tensors, values: Values, assumed: list[str], where: object) -> Values:
-    """The image size, and whether the class token has a row of its own in the position table."""
+    """Return the image size, and whether the position table has a row for the class token."""
     patch, size = values["patch_size"], values.get("image_size")
     if min(patch) < 1:
-        raise WeightsError(f"{where}: patches of {patch[0]}×{patch[1]} pixels are none")
+        raise WeightsError(f"{where}: a patch of {patch[0]}×{patch[1]} pixels is empty")
     if "pos_embed" not in tensors:
         if size is None:
             size = tuple(p * max(224 // p, 1) for p in patch)
-            assumed.append(f"image_size={size}: without a position table the model takes any size")
+            assumed.append(f"image_size={size} (the model has no position table, so any size works)")
         return {"image_size": size}
     rows, classes = tensors["pos_embed"].shape[1], int(values["class_token"]) + int(values["distillation"])
     for prefix in dict.fromkeys((classes, 0, classes + values["registers"])):
@@ -133,5 +134,5 @@ def _grid(tensors: Tensors, values: Values, assumed: list[str], where: object) -
         if grid[0] * grid[1] == rows - prefix and grid[0]:
             fitting = (grid[0] * patch[0], grid[1] * patch[1])
             return {"image_size": fitting, "class_position": bool(prefix and classes)}
-    said = f"does not fit images of {size[0]}×{size[1]}" if size else "is no square grid: give its image_size"
-    raise WeightsError(f"{where}: the position table of {rows} rows {said}")
+    problem = f"does not fit images of {size[0]}×{size[1]}" if size else "is not a square grid: give its image_size"
+    raise WeightsError(f"{where}: the position table of {rows} rows {problem}")

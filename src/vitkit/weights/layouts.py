@@ -1,9 +1,10 @@
-"""How others name the tensors of a ViT: one table per layout, from their names to ours and back.
+"""Names of a ViT's tensors in other libraries: one table per layout, read in both directions.
 
-A row is (ours, theirs, how). Ours are timm's names. `{i}` is the number of a block, `{body}` the prefix that Hugging
-Face puts before everything but the classifier. Theirs may be several tensors that are one of ours. `how` names a
-transform of `engine.py`; each can be undone. Of several rows for one of ours, reading takes the first that is whole and
-writing the first whose `only` fits the model. Add a layout by adding a table: nothing else knows its names.
+A row maps tensor names of a layout (theirs) to a tensor name of vitkit (ours, which are timm's). `{i}` is the number of
+a block, `{body}` the prefix that Hugging Face puts before everything but the classifier. Several of their tensors may
+form one of ours. `transform` names an invertible transform of state_dict.py. If several rows have the same `ours`,
+import takes the first whose tensors are all there, export the first whose `when` fits the model.
+To add a layout, add a table: no other code knows its names.
 """
 
 from collections.abc import Mapping
@@ -14,57 +15,57 @@ from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD
 
 
 @dataclass(frozen=True)
-class Row:
+class KeyRule:
     ours: str
     theirs: tuple[str, ...]
-    how: str = "same"
-    only: str = ""  # plain or gated: for such MLPs; reading: an older or other form, never written
+    transform: str = "same"
+    when: str = ""  # "plain MLP" or "gated MLP": only for such models; "import": an older form that is never written
 
 
 @dataclass(frozen=True)
 class Layout:
     name: str
-    what: str  # for people
-    rows: tuple[Row, ...]
-    # Other spellings of the same names, undone before the rows are tried: (pattern, replacement)
-    spellings: tuple[tuple[str, str], ...] = ()
-    # Tensors that a classifier has no use for: (pattern, why)
-    drops: tuple[tuple[str, str], ...] = ()
-    # Ours that its models with a norm before the blocks have no tensor for, being zero: (pattern, why)
-    zeros: tuple[tuple[str, str], ...] = ()
-    # What the code of this layout does and its tensors do not show
+    description: str
+    rows: tuple[KeyRule, ...]
+    # (pattern, replacement): applied to their names before the rows are tried
+    aliases: tuple[tuple[str, str], ...] = ()
+    # (pattern, reason): tensors that a classifier does not need
+    ignored_keys: tuple[tuple[str, str], ...] = ()
+    # (pattern, reason): our tensors that are zero and absent in models with a norm before the blocks
+    zero_keys: tuple[tuple[str, str], ...] = ()
+    # Config values that are fixed in the library's code and not visible in the tensors
     config: Mapping[str, Any] = field(default_factory=dict)
-    # Preprocessing where no file beside the weights tells it
+    # Preprocessing to assume if no file next to the weights defines it
     preprocess: Mapping[str, Any] = field(default_factory=dict)
-    # Which of their tensors shows the number of heads, and on which axis
+    # The tensor and axis whose length is the number of heads
     heads_axis: tuple[str, int] | None = None
-    body: str = ""  # the prefix of everything but the classifier, where there is one
-    # The config values that it can hold, where not any: values, types or ranges; None: it is only read
-    holds: Mapping[str, tuple[Any, ...]] | None = None
-    # What of `equivalent.py` brings a model into the form that it can hold
-    rewrites: tuple[str, ...] = ("fixed positions as a table", "a class row of zeros")
+    body: str = ""  # the prefix of everything but the classifier
+    # Config values that the layout can store, if restricted: values, types or ranges. None: import only
+    supports: Mapping[str, tuple[Any, ...]] | None = None
+    # Rewrites of state_dict.py that bring a model into a form that the layout can store
+    rewrites: tuple[str, ...] = ("sincos positions to table", "zero class position")
 
 
-def row(ours: str, *theirs: str, how: str = "same", only: str = "") -> tuple[Row, ...]:
-    return (Row(ours, theirs, how, only),)
+def row(ours: str, *theirs: str, transform: str = "same", when: str = "") -> tuple[KeyRule, ...]:
+    return (KeyRule(ours, theirs, transform, when),)
 
 
-def pair(ours: str, *theirs: str, how: str = "same", only: str = "") -> tuple[Row, ...]:
-    """Weight and bias of a linear layer or a norm."""
-    return tuple(Row(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs), how, only) for p in ("weight", "bias"))
+def pair(ours: str, *theirs: str, transform: str = "same", when: str = "") -> tuple[KeyRule, ...]:
+    """Rules for weight and bias of a linear layer or a norm."""
+    return tuple(KeyRule(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs), transform, when) for p in ("weight", "bias"))
 
 
-def dense(ours: str, *theirs: str, how: str = "kernel", bias: str = "same") -> tuple[Row, ...]:
-    """A linear layer of flax."""
+def dense(ours: str, *theirs: str, transform: str = "kernel", bias: str = "same") -> tuple[KeyRule, ...]:
+    """Rules for a linear layer of Flax."""
     return (
-        Row(f"{ours}.weight", tuple(f"{t}/kernel" for t in theirs), how),
-        Row(f"{ours}.bias", tuple(f"{t}/bias" for t in theirs), bias),
+        KeyRule(f"{ours}.weight", tuple(f"{t}/kernel" for t in theirs), transform),
+        KeyRule(f"{ours}.bias", tuple(f"{t}/bias" for t in theirs), bias),
     )
 
 
-def scale(ours: str, theirs: str) -> tuple[Row, ...]:
-    """A norm of flax."""
-    return Row(f"{ours}.weight", (f"{theirs}/scale",)), Row(f"{ours}.bias", (f"{theirs}/bias",))
+def scale(ours: str, theirs: str) -> tuple[KeyRule, ...]:
+    """Rules for a norm of Flax."""
+    return KeyRule(f"{ours}.weight", (f"{theirs}/scale",)), KeyRule(f"{ours}.bias", (f"{theirs}/bias",))
 
 
 IMAGENET = dict(mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_fraction=0.875, interpolation="bicubic")
@@ -95,7 +96,7 @@ _OWN_MLP = (
 
 TIMM = Layout(
     "timm",
-    "timm; DeiT, also distilled, MAE, DINO and plain DINOv2 share its names, and so does vitkit",
+    "timm; also DeiT (distilled or not), MAE, DINO, plain DINOv2 and vitkit itself",
     (
         *row("cls_token", "cls_token"),
         *row("dist_token", "dist_token"),
@@ -114,17 +115,17 @@ TIMM = Layout(
         *pair("head", "head"),
         *pair("head_dist", "head_dist"),
     ),
-    spellings=((r"\.gamma_(\d)$", r".ls\1.gamma"),),  # DeiT III
-    drops=(
-        (r"^mask_token$|^decoder_", "masked pre-training, MAE's decoder"),
-        (r"^head\.(mlp|last_layer)\.", "the projection head of DINO's pre-training"),
+    aliases=((r"\.gamma_(\d)$", r".ls\1.gamma"),),  # DeiT III
+    ignored_keys=(
+        (r"^mask_token$|^decoder_", "MAE's mask token and decoder, used in pre-training only"),
+        (r"^head\.(mlp|last_layer)\.", "DINO's projection head, used in pre-training only"),
     ),
     config=GELU,
     preprocess=IMAGENET,
-    holds={"stem": ((),), "position": ("learned", "none"), "pooling": ("cls", "mean", "mean_all", "attention"),
+    supports={"stem": ((),), "position": ("learned", "none"), "pooling": ("cls", "mean", "mean_all", "attention"),
            "head_hidden": (0,), "norm_eps": (1e-6, 1e-5)},
-    zeros=((r"^patch_embed\.proj\.bias$", "before a norm timm gives it none"),),
-    rewrites=("fixed positions as a table", "the class row in the token", "the patch bias in the positions"),
+    zero_keys=((r"^patch_embed\.proj\.bias$", "timm has no patch bias before a norm"),),
+    rewrites=("sincos positions to table", "class position into token", "patch bias into positions"),
 )  # fmt: skip
 
 DINOV2 = Layout(
@@ -136,17 +137,17 @@ DINOV2 = Layout(
         *row("pos_embed", "pos_embed"),
         *pair("patch_embed.proj", "patch_embed.proj"),
         *_OWN_BLOCK,
-        *pair("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.w12", only="gated"),
-        *pair("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.w3", only="gated"),
+        *pair("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.w12", when="gated MLP"),
+        *pair("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.w3", when="gated MLP"),
         *_OWN_MLP,
         *pair("norm", "norm"),
     ),
-    spellings=((r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),),  # blocks wrapped in chunks while training
-    drops=((r"^mask_token$", "masked pre-training"),
-           (r"^(dino_head|ibot_head)\.", "the heads of DINOv2's pre-training")),
+    aliases=((r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),),  # blocks grouped into chunks by the training code
+    ignored_keys=((r"^mask_token$", "masked pre-training"),
+           (r"^(dino_head|ibot_head)\.", "DINOv2's heads, used in pre-training only")),
     config=GELU,
     preprocess=IMAGENET,
-    holds={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": ("gelu", "swiglu"), "num_classes": (0,),
+    supports={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": ("gelu", "swiglu"), "num_classes": (0,),
            "norm_eps": (1e-6,)},
 )  # fmt: skip
 
@@ -156,32 +157,33 @@ _HF_EMBED = (
     *pair("patch_embed.proj", "{body}embeddings.patch_embeddings.projection"),
 )
 _L = "{body}encoder.layer.{i}."
+_HF_QKV = tuple(_L + f"attention.attention.{p}" for p in ("query", "key", "value"))
 _HF_VIT = (
     *_HF_EMBED,
     *pair("blocks.{i}.norm1", _L + "layernorm_before"),
-    *pair("blocks.{i}.attn.qkv", *(_L + f"attention.attention.{p}" for p in ("query", "key", "value")), how="stack"),
+    *pair("blocks.{i}.attn.qkv", *_HF_QKV, transform="concat"),
     *pair("blocks.{i}.attn.proj", _L + "attention.output.dense"),
     *pair("blocks.{i}.norm2", _L + "layernorm_after"),
     *pair("blocks.{i}.mlp.fc1", _L + "intermediate.dense"),
     *pair("blocks.{i}.mlp.fc2", _L + "output.dense"),
     *pair("norm", "{body}layernorm"),
 )
-# transformers 5 names its modules in one way and its files in another
-_HF_SPELLINGS = (
+# transformers 5 uses other names in memory than in its files
+_HF_ALIASES = (
     (r"^(vit|deit|dinov2|dinov2_with_registers)\.", ""),
     (r"\.attention\.q_proj\.", ".attention.attention.query."),
     (r"\.attention\.k_proj\.", ".attention.attention.key."),
     (r"\.attention\.v_proj\.", ".attention.attention.value."),
     (r"\.attention\.o_proj\.", ".attention.output.dense."),
 )
-_HF_VIT_SPELLINGS = (
-    *_HF_SPELLINGS,
+_HF_VIT_ALIASES = (
+    *_HF_ALIASES,
     (r"^layers\.", "encoder.layer."),
     (r"^(encoder\.layer\.\d+)\.mlp\.fc1\.", r"\1.intermediate.dense."),
     (r"^(encoder\.layer\.\d+)\.mlp\.fc2\.", r"\1.output.dense."),
 )
-_HF_DROPS = (
-    (r"^pooler\.", "ViTModel's pooler: a classifier goes without"),
+_HF_IGNORED = (
+    (r"^pooler\.", "ViTModel's pooler, which a classifier does not use"),
     (r"mask_token$|^decoder\.", "masked pre-training"),
 )
 _HF_ACTS = ("gelu", "gelu_tanh", "quick_gelu")
@@ -190,12 +192,12 @@ HF_VIT = Layout(
     "hf-vit",
     "transformers: ViTForImageClassification, ViTModel, ViTMAE",
     (*_HF_VIT, *pair("head", "classifier")),
-    spellings=_HF_VIT_SPELLINGS,
-    drops=_HF_DROPS,
+    aliases=_HF_VIT_ALIASES,
+    ignored_keys=_HF_IGNORED,
     config=dict(mlp="gelu", norm_eps=1e-12),
     preprocess={**HALF, "fit": "squash", "crop_fraction": 1.0, "interpolation": "bilinear"},
     body="vit.",
-    holds={**PLAIN, "mlp": _HF_ACTS},
+    supports={**PLAIN, "mlp": _HF_ACTS},
 )
 HF_DEIT = Layout(
     "hf-deit",
@@ -206,12 +208,12 @@ HF_DEIT = Layout(
         *pair("head", "cls_classifier"),
         *pair("head_dist", "distillation_classifier"),
     ),
-    spellings=_HF_VIT_SPELLINGS,
-    drops=_HF_DROPS,
+    aliases=_HF_VIT_ALIASES,
+    ignored_keys=_HF_IGNORED,
     config=dict(mlp="gelu", norm_eps=1e-12),
     preprocess=IMAGENET,
     body="deit.",
-    holds={**PLAIN, "distillation": (True,), "mlp": _HF_ACTS},
+    supports={**PLAIN, "distillation": (True,), "mlp": _HF_ACTS},
 )
 HF_DINOV2 = Layout(
     "hf-dinov2",
@@ -219,37 +221,36 @@ HF_DINOV2 = Layout(
     (
         *_HF_EMBED,
         *pair("blocks.{i}.norm1", _L + "norm1"),
-        *pair("blocks.{i}.attn.qkv", *(_L + f"attention.attention.{p}" for p in ("query", "key", "value")),
-              how="stack"),
+        *pair("blocks.{i}.attn.qkv", *_HF_QKV, transform="concat"),
         *pair("blocks.{i}.attn.proj", _L + "attention.output.dense"),
         *row("blocks.{i}.ls1.gamma", _L + "layer_scale1.lambda1"),
         *pair("blocks.{i}.norm2", _L + "norm2"),
-        *pair("blocks.{i}.mlp.fc1", _L + "mlp.fc1", only="plain"),
-        *pair("blocks.{i}.mlp.fc2", _L + "mlp.fc2", only="plain"),
-        *pair("blocks.{i}.mlp.fc1", _L + "mlp.weights_in", only="gated"),
-        *pair("blocks.{i}.mlp.fc2", _L + "mlp.weights_out", only="gated"),
-        *pair("blocks.{i}.mlp.fc1", _L + "mlp.gate_proj", _L + "mlp.up_proj", how="stack", only="reading"),
-        *pair("blocks.{i}.mlp.fc2", _L + "mlp.down_proj", only="reading"),
+        *pair("blocks.{i}.mlp.fc1", _L + "mlp.fc1", when="plain MLP"),
+        *pair("blocks.{i}.mlp.fc2", _L + "mlp.fc2", when="plain MLP"),
+        *pair("blocks.{i}.mlp.fc1", _L + "mlp.weights_in", when="gated MLP"),
+        *pair("blocks.{i}.mlp.fc2", _L + "mlp.weights_out", when="gated MLP"),
+        *pair("blocks.{i}.mlp.fc1", _L + "mlp.gate_proj", _L + "mlp.up_proj", transform="concat", when="import"),
+        *pair("blocks.{i}.mlp.fc2", _L + "mlp.down_proj", when="import"),
         *row("blocks.{i}.ls2.gamma", _L + "layer_scale2.lambda1"),
         *pair("norm", "{body}layernorm"),
         *pair("head", "classifier"),
     ),
-    spellings=_HF_SPELLINGS,
-    drops=_HF_DROPS,
+    aliases=_HF_ALIASES,
+    ignored_keys=_HF_IGNORED,
     config=GELU,
     preprocess=IMAGENET,
     body="dinov2.",
-    holds={**PLAIN, "layer_scale": (float,), "pooling": ("cls", "cls_mean"), "mlp": (*_HF_ACTS, "swiglu")},
-    rewrites=("fixed positions as a table", "a class row of zeros", "a classifier of token and mean"),
+    supports={**PLAIN, "layer_scale": (float,), "pooling": ("cls", "cls_mean"), "mlp": (*_HF_ACTS, "swiglu")},
+    rewrites=("sincos positions to table", "zero class position", "widen classifier to token and mean"),
 )  # fmt: skip
 
 HF_DINOV2_REGISTERS = replace(
     HF_DINOV2,
     name="hf-dinov2-registers",
-    what="transformers: Dinov2WithRegistersModel, Dinov2WithRegistersForImageClassification",
+    description="transformers: Dinov2WithRegistersModel, Dinov2WithRegistersForImageClassification",
     rows=(*HF_DINOV2.rows, *row("reg_token", "{body}embeddings.register_tokens")),
     body="dinov2_with_registers.",
-    holds={**(HF_DINOV2.holds or {}), "registers": (range(1, 1 << 30),)},
+    supports={**(HF_DINOV2.supports or {}), "registers": (range(1, 1 << 30),)},
 )
 
 _D = "layer.{i}."
@@ -261,30 +262,30 @@ HF_DINOV3 = Layout(
         *row("reg_token", "embeddings.register_tokens"),
         *pair("patch_embed.proj", "embeddings.patch_embeddings"),
         *pair("blocks.{i}.norm1", _D + "norm1"),
-        *pair("blocks.{i}.attn.qkv", *(_D + f"attention.{p}_proj" for p in "qkv"), how="stack"),
+        *pair("blocks.{i}.attn.qkv", *(_D + f"attention.{p}_proj" for p in "qkv"), transform="concat"),
         *row("blocks.{i}.attn.qkv.bias", _D + "attention.q_proj.bias", _D + "attention.v_proj.bias",
-             how="stack around zero", only="reading"),  # as published: keys without a bias
+             transform="concat around zero", when="import"),  # as published: keys have no bias
         *pair("blocks.{i}.attn.proj", _D + "attention.o_proj"),
         *row("blocks.{i}.ls1.gamma", _D + "layer_scale1.lambda1"),
         *pair("blocks.{i}.norm2", _D + "norm2"),
-        *pair("blocks.{i}.mlp.fc1", _D + "mlp.gate_proj", _D + "mlp.up_proj", how="stack", only="gated"),
-        *pair("blocks.{i}.mlp.fc1", _D + "mlp.up_proj", only="plain"),
+        *pair("blocks.{i}.mlp.fc1", _D + "mlp.gate_proj", _D + "mlp.up_proj", transform="concat", when="gated MLP"),
+        *pair("blocks.{i}.mlp.fc1", _D + "mlp.up_proj", when="plain MLP"),
         *pair("blocks.{i}.mlp.fc2", _D + "mlp.down_proj"),
         *row("blocks.{i}.ls2.gamma", _D + "layer_scale2.lambda1"),
         *pair("norm", "norm"),
     ),
-    drops=((r"mask_token$", "masked pre-training"),),
+    ignored_keys=((r"mask_token$", "masked pre-training"),),
     config=dict(mlp="gelu", norm_eps=1e-5, position="rotary"),
     preprocess={**IMAGENET, "crop_fraction": 1.0},
-    holds={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": (*_HF_ACTS, "swiglu"), "position": ("rotary",),
-           "num_classes": (0,)},
-    rewrites=("no registers as an empty tensor",),
+    supports={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": (*_HF_ACTS, "swiglu"),
+              "position": ("rotary",), "num_classes": (0,)},
+    rewrites=("empty register tensor",),
 )  # fmt: skip
 
 _T = "encoder.layers.encoder_layer_{i}."
 TORCHVISION = Layout(
     "torchvision",
-    "torchvision: vit_b_16 and the like",
+    "torchvision: vit_b_16 and its siblings",
     (
         *row("cls_token", "class_token"),
         *row("pos_embed", "encoder.pos_embedding"),
@@ -300,10 +301,10 @@ TORCHVISION = Layout(
         *pair("pre_logits.fc", "heads.pre_logits"),
         *pair("head", "heads.head"),
     ),
-    spellings=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),  # before 0.13
+    aliases=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),  # before 0.13
     config=GELU,
     preprocess={**IMAGENET, "interpolation": "bilinear"},
-    holds={
+    supports={
         **PLAIN,
         "num_classes": (range(1, 1 << 30),),
         "in_channels": (3,),
@@ -314,16 +315,16 @@ TORCHVISION = Layout(
 )
 
 
-def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[Row, ...]:
+def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[KeyRule, ...]:
     b = "Transformer/encoderblock_{i}/"
     qkv = [f"{b}{attention}/{p}" for p in ("query", "key", "value")]
     return (
         *row("cls_token", "cls"),
         *row("pos_embed", position),
-        *dense("patch_embed.proj", "embedding", how="conv"),
+        *dense("patch_embed.proj", "embedding", transform="conv"),
         *scale("blocks.{i}.norm1", b + "LayerNorm_0"),
-        *dense("blocks.{i}.attn.qkv", *qkv, how="heads in", bias="heads bias"),
-        *dense("blocks.{i}.attn.proj", f"{b}{attention}/out", how="heads out"),
+        *dense("blocks.{i}.attn.qkv", *qkv, transform="heads in", bias="heads bias"),
+        *dense("blocks.{i}.attn.proj", f"{b}{attention}/out", transform="heads out"),
         *scale("blocks.{i}.norm2", b + norm2),
         *dense("blocks.{i}.mlp.fc1", f"{b}{mlp}/Dense_0"),
         *dense("blocks.{i}.mlp.fc2", f"{b}{mlp}/Dense_1"),
@@ -333,23 +334,29 @@ def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[Row, .
     )
 
 
-_GOOGLE_HOLDS = {**PLAIN, "qkv_bias": (True,), "head_hidden": (int,), "mlp": ("gelu", "gelu_tanh"), "norm_eps": (1e-6,)}
+_GOOGLE = {
+    **PLAIN,
+    "qkv_bias": (True,),
+    "head_hidden": (int,),
+    "mlp": ("gelu", "gelu_tanh"),
+    "norm_eps": (1e-6,),
+}
 
 NPZ = Layout(
     "npz",
     "Google's .npz: the original ViT and AugReg",
     _google("MultiHeadDotProductAttention_1", "MlpBlock_3", "LayerNorm_2", "Transformer/posembed_input/pos_embedding"),
-    spellings=((r"^opt/target/", ""),),
+    aliases=((r"^opt/target/", ""),),
     config=GELU,
     preprocess={**HALF, "crop_fraction": 0.9},
     heads_axis=("Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel", 1),
-    holds=_GOOGLE_HOLDS,
+    supports=_GOOGLE,
 )
 BIG_VISION = Layout(
     "big_vision",
     "Google's .npz of big_vision",
     _google("MultiHeadDotProductAttention_0", "MlpBlock_0", "LayerNorm_1", "pos_embedding"),
-    spellings=((r"^params/(img/)?", ""),),
+    aliases=((r"^params/(img/)?", ""),),
     config=GELU,
     preprocess={**HALF, "crop_fraction": 0.9},
     heads_axis=("Transformer/encoderblock_0/MultiHeadDotProductAttention_0/query/kernel", 1),
@@ -360,8 +367,8 @@ OPENCLIP = Layout(
     "openclip",
     "the vision tower of OpenAI's CLIP and of OpenCLIP",
     (
-        *row("cls_token", "class_embedding", how="token"),
-        *row("pos_embed", "positional_embedding", how="table"),
+        *row("cls_token", "class_embedding", transform="token"),
+        *row("pos_embed", "positional_embedding", transform="table"),
         *row("patch_embed.proj.weight", "conv1.weight"),
         *pair("norm_pre", "ln_pre"),
         *pair("blocks.{i}.norm1", _C + "ln_1"),
@@ -374,12 +381,12 @@ OPENCLIP = Layout(
         *pair("blocks.{i}.mlp.fc2", _C + "mlp.c_proj"),
         *row("blocks.{i}.ls2.gamma", _C + "ls_2.gamma"),
         *pair("norm", "ln_post"),
-        *row("head.weight", "proj", how="kernel"),
+        *row("head.weight", "proj", transform="kernel"),
     ),
-    # the text tower has the same names without "visual."
-    spellings=((r"^(?!visual\.)", "text side: "), (r"^visual\.", "")),
-    drops=((r"^text side: ", "CLIP's text tower"),),
-    zeros=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
+    # the text tower uses the same names without "visual."
+    aliases=((r"^(?!visual\.)", "text side: "), (r"^visual\.", "")),
+    ignored_keys=((r"^text side: ", "CLIP's text tower"),),
+    zero_keys=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
     config=dict(mlp="gelu", norm_eps=1e-5),
     preprocess=CLIP,
 )
@@ -388,12 +395,12 @@ HF_CLIP = Layout(
     "hf-clip",
     "transformers: the vision tower of CLIPModel",
     (
-        *row("cls_token", "vision_model.embeddings.class_embedding", how="token"),
-        *row("pos_embed", "vision_model.embeddings.position_embedding.weight", how="table"),
+        *row("cls_token", "vision_model.embeddings.class_embedding", transform="token"),
+        *row("pos_embed", "vision_model.embeddings.position_embedding.weight", transform="table"),
         *row("patch_embed.proj.weight", "vision_model.embeddings.patch_embedding.weight"),
-        *pair("norm_pre", "vision_model.pre_layrnorm"),  # spelled so there
+        *pair("norm_pre", "vision_model.pre_layrnorm"),  # sic
         *pair("blocks.{i}.norm1", _H + "layer_norm1"),
-        *pair("blocks.{i}.attn.qkv", *(_H + f"self_attn.{p}_proj" for p in "qkv"), how="stack"),
+        *pair("blocks.{i}.attn.qkv", *(_H + f"self_attn.{p}_proj" for p in "qkv"), transform="concat"),
         *pair("blocks.{i}.attn.proj", _H + "self_attn.out_proj"),
         *pair("blocks.{i}.norm2", _H + "layer_norm2"),
         *pair("blocks.{i}.mlp.fc1", _H + "mlp.fc1"),
@@ -401,16 +408,16 @@ HF_CLIP = Layout(
         *pair("norm", "vision_model.post_layernorm"),
         *row("head.weight", "visual_projection.weight"),
     ),
-    drops=(
+    ignored_keys=(
         (r"^text_model\.|^text_projection\.|^logit_scale$", "CLIP's text tower"),
-        (r"position_ids$", "the numbers 0, 1, 2 …"),
+        (r"position_ids$", "position indices 0, 1, 2 …"),
     ),
-    zeros=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
+    zero_keys=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
     config=dict(mlp="quick_gelu", norm_eps=1e-5),
     preprocess=CLIP,
 )
 
-# In the order in which they are preferred where a checkpoint fits several
+# In order of preference, for checkpoints that fit several
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
@@ -419,7 +426,7 @@ LAYOUTS: dict[str, Layout] = {
     )
 }  # fmt: skip
 
-# What `vitkit convert --to` calls them: the first that can hold the model is written
+# Names for `vitkit convert --to`: the first layout that supports the model is written
 TARGETS = {
     "timm": (TIMM,),
     "dinov2": (DINOV2,),

@@ -1,4 +1,4 @@
-"""Weights of other libraries as a vitkit model: layout and config found out, every tensor accounted for."""
+"""Load a model from a model folder, a run folder, a checkpoint of another library, or the Hugging Face hub."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,38 +11,38 @@ from torch import Tensor
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
 from vitkit.model import ModelInfo, ViT, ViTConfig
-from vitkit.weights import hub, sidecar
+from vitkit.weights import hub
 from vitkit.weights.infer_config import infer_config
 from vitkit.weights.layouts import Layout
 from vitkit.weights.metadata import LoadReport
-from vitkit.weights.model_dir import CONFIG, find_model_dir, read_config_json, read_model_dir
-from vitkit.weights.resize import Side, adapt
-from vitkit.weights.sidecar import read_sidecar
-from vitkit.weights.state_dict import build, detect, import_state_dict, without_register_rows, zeros
+from vitkit.weights.model_dir import find_model_dir, load_model_dir
+from vitkit.weights.resize import Side, adapt_model
+from vitkit.weights.sidecar import read_class_names, read_preprocess, read_sidecar
+from vitkit.weights.state_dict import build_model, detect_layout, fold_register_positions, import_state_dict
 from vitkit.weights.tensor_files import find_weights, read_tensors
 
-Names = Sequence[str] | str | Path  # class names, or a file of them
-Given = Preprocess | Mapping[str, Any] | str | Path
+ClassNames = Sequence[str] | str | Path  # names, or a file of them
+PreprocessSource = Preprocess | Mapping[str, Any] | str | Path
 
 
 def load_model(
     source: str | Path,
     device: str | torch.device = "cpu",
     *,
-    class_names: Names | None = None,
-    preprocess: Given | None = None,
+    class_names: ClassNames | None = None,
+    preprocess: PreprocessSource | None = None,
     config: Mapping[str, Any] | None = None,
     image_size: Side | None = None,
     patch_size: Side | None = None,
     in_channels: int | None = None,
     num_classes: int | None = None,
 ) -> ViT:
-    """The model of a model folder, a run folder, a foreign checkpoint or hf-hub:owner/name, in eval mode.
+    """Load a model folder, a run folder, a checkpoint of another library or hf-hub:owner/name, in eval mode.
 
-    Refused where anything does not fit. `model.info` holds what came with it; of foreign weights `model.info.origin`
-    says what had to be assumed. Class names and preprocessing, or files of them, may be given where the weights bring
-    none; `config` gives what no tensor shows, such as {"heads": 6}. Another image size, patch size, number of channels
-    or of classes than the weights have adapts them.
+    Anything that does not fit raises WeightsError. `model.info` holds the metadata; for other libraries' weights,
+    `model.info.origin` lists what had to be assumed. `class_names` and `preprocess` (or files of them) are for weights
+    that have none. `config` gives values that the tensors do not show, such as {"heads": 6}. Another `image_size`,
+    `patch_size`, `in_channels` or `num_classes` adapts the weights.
     """
     model, _ = load_with_report(
         source, class_names=class_names, preprocess=preprocess, config=config, image_size=image_size,
@@ -54,97 +54,96 @@ def load_model(
 def load_with_report(
     source: str | Path,
     *,
-    class_names: Names | None = None,
-    preprocess: Given | None = None,
+    class_names: ClassNames | None = None,
+    preprocess: PreprocessSource | None = None,
     config: Mapping[str, Any] | None = None,
     image_size: Side | None = None,
     patch_size: Side | None = None,
     in_channels: int | None = None,
     num_classes: int | None = None,
 ) -> tuple[ViT, LoadReport]:
-    """The same, with the report of how it came about."""
-    path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
-    folder = find_model_dir(path)
-    if folder and config:
-        raise WeightsError(f"{source} says itself what it is: {', '.join(config)} cannot be set for it")
-    name = str(source) if hub.is_name(source) else ""
-    model, report = read_model_dir(folder) if folder else load_foreign(path, config, name)
+    """Load a model as `load_model` does, and also return the report."""
+    path = hub.resolve(source)
+    model_dir = find_model_dir(path)
+    if model_dir and config:
+        overrides = ", ".join(f"`{name}`" for name in config)
+        raise WeightsError(f"{source} defines its own architecture; remove the {overrides} override")
+    name = str(source) if hub.is_name(source) else path.name
+    model, report = load_model_dir(model_dir) if model_dir else load_foreign(path, config, name)
     if preprocess is not None:
-        model.info = model.info.replace(preprocess=sidecar.preprocess(preprocess))
-    model, changes = adapt(model, image_size, patch_size, in_channels, num_classes)
+        model.info = model.info.replace(preprocess=read_preprocess(preprocess))
+    model, changes = adapt_model(model, image_size, patch_size, in_channels, num_classes)
     if class_names is not None:
-        names = sidecar.class_names(class_names)
+        names = read_class_names(class_names)
         if len(names) != model.config.num_classes:
             raise WeightsError(f"{len(names)} class names for a model of {model.config.num_classes} classes ({source})")
         model.info = model.info.replace(class_names=names)
     if changes or preprocess is not None:
         assumed = [line for line in report.assumed if preprocess is None or not line.startswith("preprocessing: ")]
         report = dataclasses.replace(report, config=model.config, assumed=assumed, adapted=changes)
-        if not folder:
+        if not model_dir:
             model.info = model.info.replace(origin=report.origin())
     return model, report
 
 
 def read_config(source: str | Path) -> ViTConfig:
-    path = hub.fetch(str(source)) if hub.is_name(source) else Path(source)
-    folder = find_model_dir(path)
-    return read_config_json(folder / CONFIG)[0] if folder else load_foreign(path)[1].config
+    """Return the config of anything that `load_model` can load."""
+    path = hub.resolve(source)
+    model_dir = find_model_dir(path)
+    return model_dir.config if model_dir else load_foreign(path)[1].config
 
 
-def load_foreign(source: Path, given: Mapping[str, Any] | None = None, name: str = "") -> tuple[ViT, LoadReport]:
-    """The model with its `info`, and how it came about. `given` are config values that no tensor shows."""
+def load_foreign(source: Path, overrides: Mapping[str, Any] | None = None, name: str = "") -> tuple[ViT, LoadReport]:
+    """Load weights of another library. `overrides` are config values that the tensors do not show."""
     path = find_weights(source)
     raw, note = read_tensors(path)
-    told = read_sidecar(path)
-    layout = detect(raw, path)
-    mapped = import_state_dict(layout, raw, path)
-    tensors = _as_float32(mapped.tensors, path)
-    hints = {**told.config, **({"heads": mapped.heads} if mapped.heads else {}), **(given or {})}
-    config, assumed = infer_config(tensors, hints, layout.config, path)
-    filled = zeros(layout, tensors, config)
-    tensors = without_register_rows(tensors, config) | _zeros_for(filled, config)
-    model = build(config, tensors, path)
-    names = _names(told.class_names, config, assumed)
-    seen = told.preprocess or _usual_preprocess(layout, config, assumed)
-    halves = sorted({str(t.dtype).removeprefix("torch.") for t in mapped.tensors.values()} - {"float32"})
-    notes = [*told.notes, *([note] if note else []), *(f"{kind} weights became float32" for kind in halves)]
+    sidecar = read_sidecar(path)
+    layout = detect_layout(raw, path)
+    state = import_state_dict(layout, raw, path)
+    tensors = _as_float32(state.tensors, path)
+    known = {**sidecar.config, **({"heads": state.heads} if state.heads else {}), **(overrides or {})}
+    config, assumed = infer_config(tensors, known, layout.config, path)
+    tensors = fold_register_positions(tensors, config)
+    model, filled = build_model(config, tensors, path, layout.zero_keys if config.pre_norm else ())
+    names = _class_names(sidecar.class_names, config, assumed)
+    preprocess = sidecar.preprocess or _usual_preprocess(layout, config, assumed)
+    others = sorted({str(t.dtype).removeprefix("torch.") for t in state.tensors.values()} - {"float32"})
+    notes = [
+        *sidecar.notes,
+        *([note] if note else []),
+        *(f"{dtype} weights were converted to float32" for dtype in others),
+    ]
     report = LoadReport(
-        name or source.name, layout.name, config, mapped.used, mapped.dropped, filled, tuple(assumed + notes)
+        name or source.name, layout.name, config, state.used, state.ignored, filled, tuple(assumed + notes)
     )
-    model.info = ModelInfo(class_names=names, preprocess=seen, license=told.license, origin=report.origin())
+    model.info = ModelInfo(class_names=names, preprocess=preprocess, license=sidecar.license, origin=report.origin())
     return model, report
 
 
 def _as_float32(tensors: Mapping[str, Tensor], where: object) -> dict[str, Tensor]:
     for key, tensor in tensors.items():
         if not tensor.is_floating_point():
-            raise WeightsError(f"{where}: {key} is {tensor.dtype}: quantised weights cannot be read")
+            raise WeightsError(f"{where}: {key} is {tensor.dtype}: quantised weights are not supported")
     return {key: tensor.to(torch.float32).contiguous() for key, tensor in tensors.items()}
 
 
-def _zeros_for(keys: Mapping[str, str], config: ViTConfig) -> dict[str, Tensor]:
-    with torch.device("meta"):
-        shapes = {key: tensor.shape for key, tensor in ViT(config).state_dict().items()}
-    return {key: torch.zeros(shapes[key]) for key in keys}
-
-
-def _names(found: Any, config: ViTConfig, assumed: list[str]) -> tuple[str, ...]:
-    if found and len(found) != config.num_classes:
-        if config.num_classes:
-            assumed.append(f"the {len(found)} class names beside the weights are not for {config.num_classes} classes")
-        return ()
-    return tuple(found)
+def _class_names(names: Sequence[str], config: ViTConfig, assumed: list[str]) -> tuple[str, ...]:
+    if len(names) == config.num_classes:
+        return tuple(names)
+    if names and config.num_classes:
+        assumed.append(f"no class names: the {len(names)} next to the weights do not fit {config.num_classes} classes")
+    return ()
 
 
 def _usual_preprocess(layout: Layout, config: ViTConfig, assumed: list[str]) -> Preprocess | None:
-    """As the layout's published models have it; for images of three channels alone."""
+    """Return the preprocessing of the layout's published models, which have three channels."""
     if config.in_channels != 3:
         return None
-    seen = Preprocess.from_dict({"size": config.image_size, **layout.preprocess})
-    edge = min(seen.resized_size(seen.size))
+    p = Preprocess.from_dict({"size": config.image_size, **layout.preprocess})
     assumed.append(
-        f"preprocessing: resized to {edge} {seen.interpolation}, {seen.fit} to {seen.size[0]}×{seen.size[1]}, "
-        f"mean {' '.join(f'{v:.3f}' for v in seen.mean)}, deviation {' '.join(f'{v:.3f}' for v in seen.std)}, as "
-        f"published models of this layout have it; no file beside the weights tells it"
+        f"preprocessing: resize to {min(p.resized_size(p.size))} ({p.interpolation}), "
+        f"{p.fit} to {p.size[0]}×{p.size[1]}, mean {' '.join(f'{v:.3f}' for v in p.mean)}, "
+        f"std {' '.join(f'{v:.3f}' for v in p.std)} "
+        "(usual for this layout; no file next to the weights defines it)"
     )
-    return seen
+    return p

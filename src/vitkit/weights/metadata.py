@@ -1,4 +1,4 @@
-"""What travels with the weights, and what loading foreign ones had to assume."""
+"""What is known about weights besides their tensors: sidecar configs, load reports, required metadata."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,20 +12,31 @@ from vitkit.model import ModelInfo, ViTConfig
 
 
 @dataclass(frozen=True)
+class SidecarConfig:
+    """The metadata that another library stores in files next to its weights."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)  # fields of ViTConfig that the files define
+    class_names: Sequence[str] = ()
+    preprocess: Preprocess | None = None
+    license: str = ""
+    notes: Sequence[str] = ()  # what was found and not used
+
+
+@dataclass(frozen=True)
 class LoadReport:
-    """How foreign weights became a model: every tensor of the file is counted as mapped or named as dropped."""
+    """How weights became a model: every tensor of the file is counted as mapped or listed as dropped."""
 
     source: str
     layout: str  # "vitkit" for a model folder
     config: ViTConfig
     mapped: int = 0
-    dropped: Mapping[str, str] = field(default_factory=dict)  # name → why the model needs it not
+    dropped: Mapping[str, str] = field(default_factory=dict)  # name → why the model does not need it
     filled: Mapping[str, str] = field(default_factory=dict)  # our name → why it is zero
-    assumed: Sequence[str] = ()  # what neither the tensors nor a file beside them say
-    adapted: Sequence[str] = ()  # what was changed because it was asked for
+    assumed: Sequence[str] = ()  # what neither the tensors nor the sidecar files show
+    adapted: Sequence[str] = ()  # what was changed on request
 
     def origin(self) -> dict[str, Any]:
-        """What is worth keeping with the model."""
+        """Return the part that is stored with the model, in `ModelInfo.origin`."""
         reasons = list(self.dropped.values())
         return {
             "source": self.source,
@@ -55,15 +66,6 @@ def require_metadata(
     return class_names, preprocess
 
 
-@dataclass(frozen=True)
-class SidecarConfig:
-    config: Mapping[str, Any] = field(default_factory=dict)  # of ViTConfig's fields, those that are told
-    class_names: Sequence[str] = ()
-    preprocess: Preprocess | None = None
-    license: str = ""
-    notes: Sequence[str] = ()  # what was found and not used
-
-
-def square(value: Any) -> Any:
-    """JSON has lists, and one number for a square."""
+def as_pair(value: Any) -> Any:
+    """Return a size from JSON as a tuple: one number is a square, a list is (height, width)."""
     return (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list) else value

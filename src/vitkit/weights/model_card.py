@@ -9,7 +9,7 @@ CARD = "README.md"
 
 
 def render_model_card(name: str, model: ViT, info: ModelInfo) -> str:
-    """The model card, for people."""
+    """Return the model card in Markdown."""
     c = model.config
     parameters = sum(p.numel() for p in model.parameters())
     lines = [
@@ -31,12 +31,12 @@ def render_model_card(name: str, model: ViT, info: ModelInfo) -> str:
     if info.data:
         lines += ["## Trained on", "", *(f"- {key}: {_plain(value)}" for key, value in info.data.items()), ""]
     if info.preprocess:
-        seen = {key: value for key, value in info.preprocess.to_dict().items() if value is not None}
-        lines += ["## Preprocessing", "", *(f"- {key}: {_plain(value)}" for key, value in seen.items()), ""]
+        settings = {key: value for key, value in info.preprocess.to_dict().items() if value is not None}
+        lines += ["## Preprocessing", "", *(f"- {key}: {_plain(value)}" for key, value in settings.items()), ""]
     if info.class_names:
         lines += [f"## {len(info.class_names)} classes", "", ", ".join(info.class_names), ""]
     if info.origin:
-        lines += ["## Origin", "", f"- read from {info.origin.get('source')}, {info.origin.get('layout')} names"]
+        lines += ["## Origin", "", f"- converted from {info.origin.get('source')}, layout {info.origin.get('layout')}"]
         lines += [f"- {line}" for key in ("assumed", "adapted") for line in info.origin.get(key, ())] + [""]
     lines += ["## Licence", "", info.license or "not stated", ""]
     return "\n".join(lines)

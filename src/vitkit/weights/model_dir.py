@@ -1,12 +1,13 @@
-"""The self-contained model folder: weights, and everything without which they would be used wrongly.
+"""The self-contained model folder: weights and the metadata that is needed to use them correctly.
 
     model.safetensors   the weights
     config.json         architecture, class names, preprocessing, recipe, data, metrics, and the weights' SHA-256
     README.md           the model card
 
-A run folder of `vitkit train` holds one as `model/`.
+A run folder of `vitkit train` contains one as `model/`.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,27 @@ from vitkit.version import __version__
 from vitkit.weights import hub
 from vitkit.weights.metadata import LoadReport
 from vitkit.weights.model_card import CARD, render_model_card
-from vitkit.weights.state_dict import build
+from vitkit.weights.state_dict import build_model
 from vitkit.weights.tensor_files import read_json, read_tensors
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
+@dataclass(frozen=True)
+class ModelDir:
+    """A model folder whose config.json has been read. The digest is empty while the model is in training."""
+
+    path: Path
+    config: ViTConfig
+    info: ModelInfo
+    weights_sha256: str
+
+
 def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) -> Path:
-    """Write the folder; the weights first and the config that names their hash last, so that half a save shows."""
+    """Write a model folder with the metadata `info` (default: `model.info`) and return its path.
+
+    The config, which contains the digest of the weights, is written last: an interrupted save is detected.
+    """
     info = info or model.info
     if info.class_names and len(info.class_names) != model.config.num_classes:
         raise WeightsError(f"{len(info.class_names)} class names for a model of {model.config.num_classes} classes")
@@ -35,51 +49,48 @@ def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) ->
     folder.mkdir(parents=True, exist_ok=True)
     weights = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
     write_atomic(folder / WEIGHTS, weights)
-    config = to_config_json(model.config, info, sha256(weights))
-    name = folder.name if folder.name != "model" else folder.resolve().parent.name  # of a run: the run's
+    name = folder.name if folder.name != "model" else folder.resolve().parent.name  # a run's model has the run's name
     write_atomic(folder / CARD, render_model_card(name, model, info).encode())
-    write_json(folder / CONFIG, config)
+    write_json(folder / CONFIG, to_config_json(model.config, info, sha256(weights)))
     return folder
 
 
-def find_model_dir(source: Path) -> Path | None:
-    """Where a model folder of vitkit's is: here, or in the run folder that this is; None: it is none."""
-    for place in (source, source / "model"):
-        if (place / CONFIG).is_file():
-            values = _read_json(place / CONFIG)
+def find_model_dir(source: Path) -> ModelDir | None:
+    """Return the model folder at `source` or, for a run folder, below it; None if there is none."""
+    for path in (source, source / "model"):
+        if (path / CONFIG).is_file():
+            values = _read_json(path / CONFIG)
             if values.get("model_type") == "vitkit" or "vitkit_version" in values:
-                return place
+                return _parse(path / CONFIG, values)
     return None
 
 
+def read_config_json(path: Path) -> ModelDir:
+    """Read a config.json that `to_config_json` made."""
+    return _parse(path, _read_json(path))
+
+
 def read_metadata(source: str | Path) -> ModelInfo | None:
-    """What a model folder of vitkit's says of itself; None: it is none."""
-    folder = None if hub.is_name(source) else find_model_dir(Path(source))
-    return read_config_json(folder / CONFIG)[1] if folder else None
+    """Return the metadata of a local model folder or run folder; None for anything else."""
+    model_dir = None if hub.is_name(source) else find_model_dir(Path(source))
+    return model_dir.info if model_dir else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except WeightsError as error:
-        raise WeightsError(f"{path} is damaged: {error}") from error
-
-
-def read_model_dir(folder: Path) -> tuple[ViT, LoadReport]:
-    config, info, expected = read_config_json(folder / CONFIG)
-    path = folder / WEIGHTS
+def load_model_dir(model_dir: ModelDir) -> tuple[ViT, LoadReport]:
+    """Load the weights after comparing their digest with config.json."""
+    path = model_dir.path / WEIGHTS
     if not path.is_file():
-        raise WeightsError(f"{path} is missing: the folder is not complete")
-    if sha256(path) != expected:
-        raise WeightsError(f"{path} is not the file that {CONFIG} names (SHA-256 differs): damaged or exchanged")
+        raise WeightsError(f"{path} is missing: the model folder is incomplete")
+    if sha256(path) != model_dir.weights_sha256:
+        raise WeightsError(f"{path} is not the file that {CONFIG} describes (SHA-256 differs): damaged or replaced")
     tensors, _ = read_tensors(path)
-    model = build(config, tensors, path)
-    model.info = info
-    return model, LoadReport(str(folder), "vitkit", config, len(tensors))
+    model, _ = build_model(model_dir.config, tensors, path)
+    model.info = model_dir.info
+    return model, LoadReport(str(model_dir.path), "vitkit", model_dir.config, len(tensors))
 
 
-def to_config_json(config: ViTConfig, info: ModelInfo, digest: str = "") -> dict[str, Any]:
-    """What `config.json` holds; without the digest of weights that are still in training."""
+def to_config_json(config: ViTConfig, info: ModelInfo, weights_sha256: str = "") -> dict[str, Any]:
+    """Return the contents of config.json."""
     return {
         "model_type": "vitkit",
         "vitkit_version": __version__,
@@ -91,13 +102,12 @@ def to_config_json(config: ViTConfig, info: ModelInfo, digest: str = "") -> dict
         "metrics": dict(info.metrics),
         "license": info.license,
         "origin": dict(info.origin),
-        "weights_sha256": digest,
+        "weights_sha256": weights_sha256,
     }
 
 
-def read_config_json(path: Path) -> tuple[ViTConfig, ModelInfo, str]:
+def _parse(path: Path, values: dict[str, Any]) -> ModelDir:
     try:
-        values = _read_json(path)
         if values.get("model_type") != "vitkit":
             raise WeightsError(f"{path} is not vitkit's: its model_type is {values.get('model_type')!r}")
         info = ModelInfo(
@@ -109,8 +119,15 @@ def read_config_json(path: Path) -> tuple[ViTConfig, ModelInfo, str]:
             license=values["license"],
             origin=values.get("origin", {}),
         )
-        return ViTConfig.from_dict(values["model"]), info, values["weights_sha256"]
+        return ModelDir(path.parent, ViTConfig.from_dict(values["model"]), info, values["weights_sha256"])
     except (KeyError, AttributeError, TypeError) as error:
         raise WeightsError(f"{path} is damaged: {type(error).__name__} {error}") from error
     except ConfigError as error:
         raise WeightsError(f"{path}: {error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path)
+    except WeightsError as error:
+        raise WeightsError(f"{path} is damaged: {error}") from error

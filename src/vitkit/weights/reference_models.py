@@ -1,10 +1,9 @@
-"""The same weights run by the library they are for, where it is installed: the last word on a conversion."""
+"""Run weights in the library that they come from, if it is installed, to verify a conversion."""
 
 import contextlib
 import functools
 import importlib
 import io
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,20 @@ Runner = Callable[[Path, Mapping[str, Tensor], ViTConfig, Tensor], Tensor]
 
 
 class ReferenceUnavailable(Exception):
-    """The library cannot be asked; says why."""
+    """The reference library cannot run the weights. The message says why."""
 
 
 @torch.no_grad()
 def run_reference(layout: str, path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
-    """Logits of the library's own model, from the file or folder at `path`."""
+    """Return the logits of the library's own model, loaded from the file or folder at `path`."""
     if layout not in _RUNNERS:
-        raise ReferenceUnavailable(f"no library is asked about {layout}")
+        raise ReferenceUnavailable(f"there is no reference implementation for {layout}")
     with _quiet():
         return _RUNNERS[layout](path, tensors, config, images)
 
 
 def _timm(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
-    timm = library("timm")
+    timm = import_library("timm")
     name, arguments = timm_config.arguments(config)
     model = timm.create_model(name, pretrained=False, **arguments)
     model.load_state_dict(dict(tensors))
@@ -42,16 +41,16 @@ def _timm(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: 
 
 def _transformers(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
     if not path.is_dir():
-        raise ReferenceUnavailable("transformers loads folders with a config.json")
-    transformers = library("transformers")
-    found = transformers.AutoConfig.from_pretrained(path).architectures[0]
-    model = getattr(transformers, found).from_pretrained(path).eval()
+        raise ReferenceUnavailable("transformers only loads folders with a config.json")
+    transformers = import_library("transformers")
+    architecture = transformers.AutoConfig.from_pretrained(path, local_files_only=True).architectures[0]
+    model = getattr(transformers, architecture).from_pretrained(path, local_files_only=True).eval()
     output = model(images)
     return output.logits if config.num_classes else output.last_hidden_state[:, 0]
 
 
 def _torchvision(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
-    models = library("torchvision.models.vision_transformer")
+    models = import_library("torchvision.models.vision_transformer")
     model = models.VisionTransformer(
         image_size=config.image_size[0], patch_size=config.patch_size[0], num_layers=config.depth,
         num_heads=config.heads, hidden_dim=config.width, mlp_dim=config.mlp_width, num_classes=config.num_classes,
@@ -63,8 +62,8 @@ def _torchvision(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, i
 
 def _timm_npz(path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
     if config.head_hidden:
-        raise ReferenceUnavailable("timm leaves out the hidden layer of such files")
-    timm = library("timm")
+        raise ReferenceUnavailable("timm ignores the hidden layer of such files")
+    timm = import_library("timm")
     name, arguments = timm_config.arguments(config)
     model = timm.create_model(name, pretrained=False, **arguments)
     model.load_pretrained(str(path if path.is_file() else path / "model.npz"))
@@ -83,7 +82,7 @@ _RUNNERS: dict[str, Runner] = {
 }
 
 
-def library(name: str) -> Any:
+def import_library(name: str) -> Any:
     _complete_torchvision()
     try:
         return importlib.import_module(name)
@@ -95,12 +94,15 @@ def library(name: str) -> Any:
 
 @functools.cache
 def _complete_torchvision() -> torch.library.Library | None:
-    """Where it was built for another torch its operators are missing by name, and libraries that look for it fail,
-    some of them late. Declared, they may stay empty: no ViT calls them. They live as long as what is returned."""
+    """Declare the operators that a torchvision built for another torch lacks.
+
+    Libraries that import it would fail, some of them late. No ViT calls the operators, so declarations suffice. They
+    exist as long as the returned object.
+    """
     try:
         importlib.import_module("torchvision")
     except ImportError:
-        return None  # not installed: nobody will look for it
+        return None  # not installed: no library imports it
     except RuntimeError:
         declared = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
         for operator in ("nms", "qnms"):
@@ -112,12 +114,6 @@ def _complete_torchvision() -> torch.library.Library | None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the libraries' progress bars and advice, and without their looking at the hub."""
-    before = {key: os.environ.get(key) for key in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS")}
-    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key, None) if value is None else os.environ.update({key: value})
+    """Suppress the libraries' progress bars and warnings."""
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        yield

@@ -1,4 +1,8 @@
-"""Applies the tables of `layouts.py`, both ways: the layout of a checkpoint, its tensors in our names, and back."""
+"""State dicts: detect the layout of a checkpoint, convert it to vitkit's names and back, and load it into a model.
+
+The tables of `layouts.py` are applied in both directions. Rewrites change tensors without changing the function that
+the model computes: they bring a model into a form that a layout can store.
+"""
 
 import hashlib
 import re
@@ -12,15 +16,17 @@ from torch import Tensor
 from vitkit.errors import WeightsError
 from vitkit.model import ViT, ViTConfig, create_model
 from vitkit.model.pos_embed import sincos_table
-from vitkit.weights.layouts import LAYOUTS, Layout, Row
+from vitkit.weights.layouts import LAYOUTS, KeyRule, Layout
 
-# Wrappers of training code around a model
+State = dict[str, Tensor]
+
+# Prefixes that training code adds when it wraps a model
 _WRAPPERS = re.compile(r"^((module|model|backbone|_orig_mod|teacher|student)\.)+")
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Theirs, one or several tensors, as one of ours; and ours as theirs, for a model of this config."""
+    """`read` makes one of our tensors from theirs; `write(tensor, config, count)` makes `count` of theirs from ours."""
 
     read: Callable[[Sequence[Tensor]], Tensor]
     write: Callable[[Tensor, ViTConfig, int], Sequence[Tensor]]
@@ -28,14 +34,14 @@ class Transform:
 
 TRANSFORMS = {
     "same": Transform(lambda t: t[0], lambda t, c, n: [t]),
-    "stack": Transform(lambda t: torch.cat(list(t)), lambda t, c, n: t.chunk(n)),
-    "stack around zero": Transform(
+    "concat": Transform(lambda t: torch.cat(list(t)), lambda t, c, n: t.chunk(n)),
+    "concat around zero": Transform(
         lambda t: torch.cat([t[0], torch.zeros_like(t[0]), t[1]]), lambda t, c, n: t.chunk(3)[::2]
     ),
-    # a vector or a table without the axes that we keep for the batch
+    # a vector or a table without our batch axes
     "token": Transform(lambda t: t[0][None, None], lambda t, c, n: [t[0, 0]]),
     "table": Transform(lambda t: t[0][None], lambda t, c, n: [t[0]]),
-    # flax: kernels are (in, out), those of attention (in, heads, head width) and (heads, head width, out)
+    # Flax: kernels are (in, out), those of attention (in, heads, head width) and (heads, head width, out)
     "kernel": Transform(lambda t: t[0].mT, lambda t, c, n: [t.mT]),
     "conv": Transform(lambda t: t[0].permute(3, 2, 0, 1), lambda t, c, n: [t.permute(2, 3, 1, 0)]),
     "heads in": Transform(
@@ -51,136 +57,129 @@ TRANSFORMS = {
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """A checkpoint in our names."""
+class ImportedState:
+    """A checkpoint in vitkit's names."""
 
-    layout: Layout
-    tensors: dict[str, Tensor]
-    used: int  # of their tensors
-    dropped: dict[str, str]
-    heads: int | None  # where the layout's shapes show it
+    tensors: State
+    used: int  # how many tensors of the checkpoint were mapped
+    ignored: dict[str, str]  # name in the checkpoint → reason
+    heads: int | None  # if the layout's shapes show it
 
 
-def detect(tensors: Mapping[str, Tensor], where: object) -> Layout:
-    """The layout that has a place for most of the tensors; one without the patch projection is not a ViT."""
-    best, count = None, 0
+def detect_layout(tensors: Mapping[str, Tensor], where: object) -> Layout:
+    """Return the layout that knows most of the tensor names; its patch projection must be among them."""
+    best, most = None, 0
     for layout in LAYOUTS.values():
-        names = _respell(layout, tensors)
-        rows = _expand(layout, names)
-        places = {t for r in rows for t in r.theirs}
-        if not any(r.ours == "patch_embed.proj.weight" and r.theirs[0] in names for r in rows):
+        names = _canonical_names(layout, tensors)
+        rules = _expand(layout, names)
+        mapped = {t for rule in rules for t in rule.theirs}
+        if not any(rule.ours == "patch_embed.proj.weight" and rule.theirs[0] in names for rule in rules):
             continue
-        known = sum(name in places or _why(layout.drops, name) is not None for name in names)
-        if known > count:
-            best, count = layout, known
+        known = sum(name in mapped or _reason(layout.ignored_keys, name) is not None for name in names)
+        if known > most:
+            best, most = layout, known
     if best is None:
-        shown = ", ".join(sorted(tensors)[:3]) or "no tensors at all"
-        raise WeightsError(f"{where} is in no known layout of a Vision Transformer: it holds {shown} …")
+        shown = ", ".join(sorted(tensors)[:3]) or "no tensors"
+        raise WeightsError(f"{where} matches no known Vision Transformer layout: it contains {shown} …")
     return best
 
 
-def import_state_dict(layout: Layout, tensors: Mapping[str, Tensor], where: object) -> Mapped:
-    """Every tensor finds its place or a reason to be left out; anything else is refused by name."""
-    names = _respell(layout, tensors)
-    ours: dict[str, Tensor] = {}
+def import_state_dict(layout: Layout, tensors: Mapping[str, Tensor], where: object) -> ImportedState:
+    """Convert a checkpoint to vitkit's names. Every tensor must be mapped or ignored for a stated reason."""
+    names = _canonical_names(layout, tensors)
+    ours: State = {}
     used: set[str] = set()
-    for key, rows in _by_ours(_expand(layout, names)).items():
-        whole = next((r for r in rows if all(t in names for t in r.theirs)), None)
-        if whole:
-            found = [names[t] for t in whole.theirs]
-            ours[key] = _apply(whole, [tensors[name] for name in found], found, where)
+    candidates: dict[str, list[KeyRule]] = {}
+    for rule in _expand(layout, names):
+        candidates.setdefault(rule.ours, []).append(rule)
+    for key, rules in candidates.items():
+        complete = next((rule for rule in rules if all(t in names for t in rule.theirs)), None)
+        if complete:
+            found = [names[t] for t in complete.theirs]
+            ours[key] = _read(complete, [tensors[name] for name in found], found, where)
             used |= set(found)
-        elif part := next((r for r in rows if any(t in names for t in r.theirs)), None):
-            lacks = next(t for t in part.theirs if t not in names)
-            raise WeightsError(f"{where} lacks {lacks}, a part of {key}: the checkpoint is not complete")
-    dropped = {key: why for name, key in names.items() if key not in used and (why := _why(layout.drops, name))}
-    if extra := sorted(tensors.keys() - used - dropped.keys()):
+        elif partial := next((rule for rule in rules if any(t in names for t in rule.theirs)), None):
+            absent = next(t for t in partial.theirs if t not in names)
+            raise WeightsError(f"{where} is incomplete: {absent}, a part of {key}, is missing")
+    ignored = {
+        key: reason for name, key in names.items() if key not in used and (reason := _reason(layout.ignored_keys, name))
+    }
+    if extra := sorted(tensors.keys() - used - ignored.keys()):
         raise WeightsError(
-            f"{where} holds {len(extra)} tensors that a ViT in {layout.name} names has no place for, such as {extra[0]}"
+            f"{where} contains {len(extra)} tensors that a {layout.name} ViT does not have: {extra[0]} …"
         )
-    return Mapped(layout, ours, len(used), dropped, _heads(layout, names, tensors))
+    heads = None
+    if layout.heads_axis is not None and layout.heads_axis[0] in names:
+        heads = tensors[names[layout.heads_axis[0]]].shape[layout.heads_axis[1]]
+    return ImportedState(ours, len(used), ignored, heads)
 
 
-def export_state_dict(layout: Layout, tensors: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
-    """Our tensors in the layout's names, for a model that it can hold."""
-    body, mlp = layout.body if config.num_classes else "", "gated" if config.mlp == "swiglu" else "plain"
-    found: dict[str, Tensor] = {}
+def export_state_dict(layout: Layout, tensors: Mapping[str, Tensor], config: ViTConfig) -> State:
+    """Convert our tensors to the names of a layout that supports the model."""
+    body, mlp = layout.body if config.num_classes else "", "gated MLP" if config.mlp == "swiglu" else "plain MLP"
+    found: State = {}
     written = set()
     for template in layout.rows:
-        for r in _numbered(template, range(config.depth), body):
-            if r.ours not in tensors or r.ours in written or r.only not in ("", mlp):
+        for rule in _numbered(template, range(config.depth), body):
+            if rule.ours not in tensors or rule.ours in written or rule.when not in ("", mlp):
                 continue
-            parts = TRANSFORMS[r.how].write(tensors[r.ours], config, len(r.theirs))
-            found |= {t: part.contiguous() for t, part in zip(r.theirs, parts, strict=True)}
-            written.add(r.ours)
+            parts = TRANSFORMS[rule.transform].write(tensors[rule.ours], config, len(rule.theirs))
+            found |= {t: part.contiguous() for t, part in zip(rule.theirs, parts, strict=True)}
+            written.add(rule.ours)
     if left := sorted(tensors.keys() - written):
-        raise WeightsError(f"{layout.name} has no place for {left[0]}: it cannot hold this model")
+        raise WeightsError(f"{layout.name} cannot store this model: it has no name for {left[0]}")
     return found
 
 
 def unsupported_feature(layout: Layout, config: ViTConfig) -> str | None:
-    """The first feature of a model that a layout has no place for. The epsilon of norms is none: see `write.py`."""
-    if layout.holds is None:
-        return f"{layout.name} is only read, not written"
-    for name, allowed in layout.holds.items():
+    """Return a sentence about the first feature that the layout cannot store, or None.
+
+    Another norm epsilon is allowed: `write_model` reports it.
+    """
+    if layout.supports is None:
+        return f"{layout.name} can be read but not written"
+    for name, allowed in layout.supports.items():
         value = getattr(config, name)
         if name != "norm_eps" and not any(_allows(a, value) for a in allowed):
-            return f"{layout.name} cannot hold a model with {name}={value!r}"
+            return f"{layout.name} cannot store a model with {name}={value!r}"
     if config.heads * config.head_width != config.width:
-        return f"{layout.name} cannot hold {config.heads} heads of {config.head_width} in a width of {config.width}"
+        return f"{layout.name} cannot store {config.heads} heads of {config.head_width} in a width of {config.width}"
     return None
 
 
 def _allows(allowed: Any, value: Any) -> bool:
-    """A value, a type of values, or a range of them."""
     if isinstance(allowed, type):
         return isinstance(value, allowed)
     return value in allowed if isinstance(allowed, range) else value == allowed
 
 
-def zeros(layout: Layout, tensors: Mapping[str, Tensor], config: ViTConfig) -> dict[str, str]:
-    """Ours that the layout has no tensor for because they are zero → why."""
-    if not config.pre_norm:
-        return {}
-    with torch.device("meta"):
-        expected = ViT(config).state_dict().keys()
-    return {key: why for key in expected - tensors.keys() if (why := _why(layout.zeros, key))}
-
-
-def _by_ours(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for r in rows:
-        groups.setdefault(r.ours, []).append(r)
-    return groups
-
-
-def _apply(r: Row, tensors: Sequence[Tensor], names: Sequence[str], where: object) -> Tensor:
+def _read(rule: KeyRule, tensors: Sequence[Tensor], names: Sequence[str], where: object) -> Tensor:
     try:
-        return TRANSFORMS[r.how].read(tensors)
+        return TRANSFORMS[rule.transform].read(tensors)
     except (RuntimeError, IndexError) as error:
         shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in zip(names, tensors, strict=True))
-        raise WeightsError(f"{where}: {shapes} cannot become {r.ours}: a wrong shape") from error
+        raise WeightsError(f"{where}: {shapes}: wrong shape for {rule.ours}") from error
 
 
-def _respell(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """The layout's plain names → the names in the file."""
+def _canonical_names(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the layout's names → the names in the checkpoint."""
     names: dict[str, str] = {}
     for key in tensors:
         name = _WRAPPERS.sub("", key)
-        for pattern, replacement in layout.spellings:
+        for pattern, replacement in layout.aliases:
             name = re.sub(pattern, replacement, name)
         if name in names:
-            raise WeightsError(f"the checkpoint holds {names[name]} and {key}, which mean the same tensor")
+            raise WeightsError(f"the checkpoint contains both {names[name]} and {key}, two names of the same tensor")
         names[name] = key
     return names
 
 
-def _expand(layout: Layout, names: Mapping[str, str]) -> list[Row]:
-    """The rows with the numbers of the blocks that there are."""
-    return [r for template in layout.rows for r in _numbered(template, _blocks(template, names), body="")]
+def _expand(layout: Layout, names: Mapping[str, str]) -> list[KeyRule]:
+    """Return the rules of a layout for every block number in the checkpoint."""
+    return [rule for template in layout.rows for rule in _numbered(template, _block_numbers(template, names), body="")]
 
 
-def _blocks(template: Row, names: Mapping[str, str]) -> list[int]:
+def _block_numbers(template: KeyRule, names: Mapping[str, str]) -> list[int]:
     if "{i}" not in template.ours:
         return []
     head, tail = template.theirs[0].replace("{body}", "").split("{i}")
@@ -188,43 +187,36 @@ def _blocks(template: Row, names: Mapping[str, str]) -> list[int]:
     return sorted({int(n) for n in numbers if n.isascii() and n.isdigit() and len(n) < 5})
 
 
-def _numbered(template: Row, numbers: Sequence[int], body: str) -> list[Row]:
-    def fill(i: int | None) -> Row:
+def _numbered(template: KeyRule, numbers: Sequence[int], body: str) -> list[KeyRule]:
+    def fill(i: int | None) -> KeyRule:
         theirs = tuple(t.replace("{body}", body).replace("{i}", str(i)) for t in template.theirs)
         return replace(template, ours=template.ours.replace("{i}", str(i)), theirs=theirs)
 
     return [fill(i) for i in numbers] if "{i}" in template.ours else [fill(None)]
 
 
-def _heads(layout: Layout, names: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int | None:
-    if layout.heads_axis is None:
-        return None
-    name, axis = layout.heads_axis
-    return tensors[names[name]].shape[axis] if name in names else None
+def _reason(reasons: Sequence[tuple[str, str]], name: str) -> str | None:
+    return next((reason for pattern, reason in reasons if re.search(pattern, name)), None)
 
 
-def _why(reasons: Sequence[tuple[str, str]], name: str) -> str | None:
-    return next((why for pattern, why in reasons if re.search(pattern, name)), None)
-
-
-State = dict[str, Tensor]
-Rewrite = Callable[[State, ViTConfig], tuple[State, ViTConfig]]
+# Rewrites: the same function in other tensors
 
 
 def rewrite(state: State, config: ViTConfig, names: Sequence[str]) -> tuple[State, ViTConfig]:
+    """Apply rewrites by name. Each leaves a model unchanged that it does not concern."""
     for name in names:
-        state, config = REWRITES[name](state, config)
+        state, config = _REWRITES[name](state, config)
     return state, config
 
 
-def _positions_as_table(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+def _sincos_to_table(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
     if config.position != "sincos":
         return state, config
     table = sincos_table(config.grid, config.width)[None]
     return {**state, "pos_embed": table}, config.replace(position="learned", class_position=False)
 
 
-def _zero_class_row(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+def _zero_class_position(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
     if config.position != "learned" or config.class_position or not config.class_token:
         return state, config
     table = state["pos_embed"]
@@ -232,8 +224,8 @@ def _zero_class_row(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
     return {**state, "pos_embed": torch.cat([rows, table], dim=1)}, config.replace(class_position=True)
 
 
-def _class_row_in_token(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
-    """Only beside registers: there timm has position rows for all of them or for none."""
+def _class_position_into_token(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    """For models with registers: timm has position rows for class token and registers, or for neither."""
     if config.position != "learned" or not config.class_position or not config.class_token or not config.registers:
         return state, config
     table = state["pos_embed"]
@@ -241,8 +233,8 @@ def _class_row_in_token(state: State, config: ViTConfig) -> tuple[State, ViTConf
     return {**state, **folded}, config.replace(class_position=False)
 
 
-def _patch_bias_in_positions(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
-    """Only where a norm follows: there timm's projection has no bias."""
+def _patch_bias_into_positions(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+    """For models with a norm before the blocks: there timm's patch projection has no bias."""
     if config.position != "learned" or not config.pre_norm or "patch_embed.proj.bias" not in state:
         return state, config
     table, bias = state["pos_embed"].clone(), state["patch_embed.proj.bias"]
@@ -250,7 +242,7 @@ def _patch_bias_in_positions(state: State, config: ViTConfig) -> tuple[State, Vi
     return {key: t for key, t in state.items() if key != "patch_embed.proj.bias"} | {"pos_embed": table}, config
 
 
-def _classifier_of_both(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
+def _widen_classifier(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
     if config.pooling != "cls" or not config.num_classes or config.head_hidden or config.distillation:
         return state, config
     head = state["head.weight"]
@@ -262,10 +254,20 @@ def _empty_registers(state: State, config: ViTConfig) -> tuple[State, ViTConfig]
     return {"reg_token": torch.zeros(1, 0, config.width), **state}, config
 
 
-def without_register_rows(state: State, config: ViTConfig) -> State:
-    """timm may give registers rows in the position table; ours have none, so they go into the tokens."""
+_REWRITES: dict[str, Callable[[State, ViTConfig], tuple[State, ViTConfig]]] = {
+    "sincos positions to table": _sincos_to_table,
+    "zero class position": _zero_class_position,
+    "class position into token": _class_position_into_token,
+    "patch bias into positions": _patch_bias_into_positions,
+    "empty register tensor": _empty_registers,
+    "widen classifier to token and mean": _widen_classifier,
+}
+
+
+def fold_register_positions(state: State, config: ViTConfig) -> State:
+    """Add position rows of registers, which timm may have and vitkit has not, to the register tokens."""
     if not config.registers:
-        return {key: tensor for key, tensor in state.items() if key != "reg_token"}  # of no rows
+        return {key: tensor for key, tensor in state.items() if key != "reg_token"}  # it has no rows
     if "pos_embed" not in state:
         return state
     classes = (config.class_token + config.distillation) if config.class_position else 0
@@ -276,38 +278,36 @@ def without_register_rows(state: State, config: ViTConfig) -> State:
     return {**state, "reg_token": registers, "pos_embed": torch.cat([table[:, :classes], table[:, end:]], dim=1)}
 
 
-REWRITES: dict[str, Rewrite] = {
-    "fixed positions as a table": _positions_as_table,
-    "a class row of zeros": _zero_class_row,
-    "the class row in the token": _class_row_in_token,
-    "the patch bias in the positions": _patch_bias_in_positions,
-    "no registers as an empty tensor": _empty_registers,
-    "a classifier of token and mean": _classifier_of_both,
-}
+# Models
 
 
-def build(config: ViTConfig, tensors: Mapping[str, Tensor], where: object) -> ViT:
+def build_model(
+    config: ViTConfig, tensors: Mapping[str, Tensor], where: object, zero_keys: Sequence[tuple[str, str]] = ()
+) -> tuple[ViT, dict[str, str]]:
+    """Return a model with these weights, in eval mode, and the tensors that were filled with zeros → reason.
+
+    The tensors must be complete, of the right shape and finite. Absent ones may be zero if `zero_keys` names them.
+    """
     model = create_model(config, device="meta")
-    _check(model, tensors, where)
-    model.load_state_dict(dict(tensors), strict=True, assign=True)
-    return model.requires_grad_().eval()
-
-
-def _check(model: ViT, tensors: Mapping[str, torch.Tensor], where: object) -> None:
     expected = model.state_dict()
-    if missing := sorted(expected.keys() - tensors.keys()):
-        raise WeightsError(f"{where} lacks {len(missing)} tensors that the config calls for, the first is {missing[0]}")
+    missing = sorted(expected.keys() - tensors.keys())
+    filled = {key: reason for key in missing if (reason := _reason(zero_keys, key))}
+    tensors = {**tensors, **{key: torch.zeros(expected[key].shape) for key in filled}}
+    if missing := [key for key in missing if key not in filled]:
+        raise WeightsError(f"{where} is incomplete: {len(missing)} tensors are missing, the first is {missing[0]}")
     if extra := sorted(tensors.keys() - expected.keys()):
-        raise WeightsError(f"{where} holds {len(extra)} tensors that the config has no place for, such as {extra[0]}")
+        raise WeightsError(f"{where} contains {len(extra)} tensors that the config does not define, such as {extra[0]}")
     for key, tensor in tensors.items():
         if tensor.shape != expected[key].shape:
             raise WeightsError(f"{where}: {key} is {tuple(tensor.shape)}, expected {tuple(expected[key].shape)}")
-        if not (tensor.sum().isfinite() or tensor.isfinite().all()):  # a finite sum is proof, and cheaper
-            raise WeightsError(f"{where}: {key} holds NaN or infinite values")
+        if not (tensor.sum().isfinite() or tensor.isfinite().all()):  # a finite sum proves it, and is cheaper
+            raise WeightsError(f"{where}: {key} contains NaN or infinite values")
+    model.load_state_dict(tensors, strict=True, assign=True)
+    return model.requires_grad_().eval(), filled
 
 
 def hash_weights(model: ViT, without: tuple[str, ...] = ()) -> str:
-    """By name, type and shape; without the tensors whose names begin so."""
+    """Return the SHA-256 of names, types, shapes and values of the tensors, except names that start with `without`."""
     total = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if not name.startswith(without):

@@ -1,8 +1,8 @@
-"""Tensors out of files that nobody vouches for: no code of theirs runs, and no size they declare is believed.
+"""Read tensors from untrusted files: no code in them is run, and no size that they declare is trusted.
 
-safetensors   one file, or shards with an index.json beside them
+safetensors   one file, or shards listed in an index.json
 .npz          numpy arrays, never pickled ones
-.pth .pt .bin pickles, read with weights_only=True and in no other way
+.pth .pt .bin pickles, always read with weights_only=True
 """
 
 import json
@@ -10,7 +10,7 @@ import math
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +26,20 @@ Tensors = dict[str, Tensor]
 
 INDEX = ".index.json"
 PICKLES = (".pth", ".pt", ".bin")
-# What a folder calls its weights, in the order in which they are preferred
+# File names of weights in a folder, in order of preference
 STANDARD = (
     "model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors", "pytorch_model.bin",
     "pytorch_model.bin.index.json", "open_clip_pytorch_model.bin",
 )  # fmt: skip
 _SUFFIXES = (".safetensors", ".npz", *PICKLES)
-_MOST_SHRUNK = 50  # trained numbers hardly compress; a file that grows more than this when unpacked is a trap
-_SLACK = 1 << 20  # … unless it is small
-# Inside a pickle of a whole training state: where the weights are, the average of them before the raw ones
-_INSIDE = ("model_ema", "state_dict_ema", "teacher", "model", "state_dict", "module", "net", "student")
+_MAX_COMPRESSION = 50  # trained weights hardly compress: a higher ratio suggests a zip bomb
+_SMALL = 1 << 20  # bytes that are always accepted
+# Keys of the weights in a pickled training state; averaged weights come before raw ones
+_WEIGHT_KEYS = ("model_ema", "state_dict_ema", "teacher", "model", "state_dict", "module", "net", "student")
 
 
 def find_weights(source: Path) -> Path:
-    """The weights file that a path means: itself, or the one of a folder."""
+    """Return the weights file: the path itself, or the one in a folder."""
     if source.is_file():
         return source
     if not source.is_dir():
@@ -48,23 +48,23 @@ def find_weights(source: Path) -> Path:
         )
     if (source / "recipe.json").is_file():
         raise WeightsError(
-            f"{source} is a run that has not ended: `vitkit train DATA --out {source} --resume` goes on with it, "
-            f"`vitkit convert {source} MODEL --to vitkit` takes its best weights so far"
+            f"{source} is an unfinished run: continue it with `vitkit train DATA --out {source} --resume`, "
+            f"or extract its best weights so far with `vitkit convert {source} MODEL --to vitkit`"
         )
     if not any(source.glob("*config.json")):
         raise WeightsError(
-            f"{source} is not a model folder: it holds no config.json; name a weights file to read it alone"
+            f"{source} is not a model folder: it contains no config.json; to load a weights file alone, name the file"
         )
     for name in STANDARD:
         if (source / name).is_file():
             return source / name
     raise WeightsError(
-        f"{source} holds no weights under a name that is known ({', '.join(STANDARD[:2])} …): name the file"
+        f"{source} contains no weights with a known file name ({', '.join(STANDARD[:2])} …): name the file"
     )
 
 
 def read_tensors(path: Path) -> tuple[Tensors, str]:
-    """All tensors of a file by name, and what had to be done to reach them, if anything."""
+    """Return the tensors of a file by name, and a note if they were nested in a training state."""
     if path.name.endswith(INDEX):
         return _read_shards(path), ""
     if path.suffix == ".safetensors":
@@ -73,16 +73,17 @@ def read_tensors(path: Path) -> tuple[Tensors, str]:
         return _read_npz(path), ""
     if path.suffix in PICKLES:
         return _read_pickle(path)
-    raise WeightsError(f"{path} is no weights file: known are {', '.join((*_SUFFIXES, INDEX))}")
+    raise WeightsError(f"{path} is not a weights file: supported are {', '.join((*_SUFFIXES, INDEX))}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or raise WeightsError."""
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} is not readable as JSON: {first_line(error)}") from error
+        raise WeightsError(f"{path} is not valid JSON: {first_line(error)}") from error
     if not isinstance(values, dict):
-        raise WeightsError(f"{path} is not a JSON object but {type(values).__name__}")
+        raise WeightsError(f"{path} must contain a JSON object, not {type(values).__name__}")
     return values
 
 
@@ -100,10 +101,10 @@ def _read_shards(index: Path) -> Tensors:
     names = list(dict.fromkeys(table.values()))
     for name in names:
         if Path(name).name != name or "\\" in name or Path(name).suffix not in (".safetensors", *PICKLES):
-            raise WeightsError(f"{index} names {name!r}, which is not a weights file of its own folder: refused")
+            raise WeightsError(f"{index} refers to {name!r}, which is not a weights file in its own folder: refused")
         if not (index.parent / name).is_file():
             raise WeightsError(
-                f"{index.parent / name}, which {index.name} names, is missing: the folder is not complete"
+                f"{index.parent / name}, which {index.name} refers to, is missing: the folder is incomplete"
             )
     tensors: Tensors = {}
     for name in names:
@@ -111,7 +112,7 @@ def _read_shards(index: Path) -> Tensors:
         found, _ = read_tensors(index.parent / name)
         if wanted != found.keys():
             odd = sorted(wanted ^ found.keys())[0]
-            raise WeightsError(f"{index} and {name} disagree about {odd}: they do not belong together")
+            raise WeightsError(f"{index} and {name} disagree about {odd}: they are not from the same model")
         tensors |= found
     return tensors
 
@@ -119,82 +120,80 @@ def _read_shards(index: Path) -> Tensors:
 def _read_npz(path: Path) -> Tensors:
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_unpacked(archive, path)
-            return {key: _read_npy(archive, member, path) for key, member in _npz_members(archive)}
+            _check_compression(archive, path)
+            return {m.filename.removesuffix(".npy"): _read_npy(archive, m, path) for m in archive.infolist()}
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError, SyntaxError) as error:
         raise WeightsError(f"{path} is not a readable .npz file: {first_line(error)}") from error
 
 
-def _npz_members(archive: zipfile.ZipFile) -> Iterator[tuple[str, zipfile.ZipInfo]]:
-    for member in archive.infolist():
-        yield member.filename.removesuffix(".npy"), member
-
-
 def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> Tensor:
-    """One array, once its header is seen to ask for no more than the archive holds: numpy would reserve it at once."""
+    """Read one array after checking its header: numpy would allocate whatever size the header declares."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, _, dtype = read_header[version](file) if version in read_header else ((), False, np.dtype(object))
     if dtype.kind not in "fiu":
-        raise WeightsError(f"{path}: {member.filename} holds {dtype}, not numbers: refused")
+        raise WeightsError(f"{path}: {member.filename} contains {dtype}, not numbers: refused")
     if math.prod(shape) * dtype.itemsize > member.file_size:
-        raise WeightsError(f"{path}: {member.filename} declares {shape} of {dtype}, more than the file holds: damaged")
+        raise WeightsError(f"{path}: {member.filename} declares {shape} of {dtype}, more than the file has: damaged")
     with archive.open(member) as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
     return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
 
 
-def _check_unpacked(archive: zipfile.ZipFile, path: Path) -> None:
+def _check_compression(archive: zipfile.ZipFile, path: Path) -> None:
     packed = path.stat().st_size
     unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > _MOST_SHRUNK * packed + _SLACK:
-        raise WeightsError(f"{path} would unpack from {packed:,} to {unpacked:,} bytes: no weights shrink so, refused")
+    if unpacked > _MAX_COMPRESSION * packed + _SMALL:
+        raise WeightsError(
+            f"{path} would unpack from {packed:,} to {unpacked:,} bytes; refused: suspicious compression ratio "
+            "(possible zip bomb)"
+        )
 
 
 def _read_pickle(path: Path) -> tuple[Tensors, str]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                _check_unpacked(archive, path)
-        with warnings.catch_warnings(action="ignore"):  # of pickle protocols
+                _check_compression(archive, path)
+        with warnings.catch_warnings(action="ignore"):  # about pickle protocols
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except WeightsError:
         raise
-    except Exception as error:  # a hostile or damaged pickle fails in any way that its bytes can spell
-        raise WeightsError(f"{path} is refused: {_why_unsafe(error)}") from error
-    state, inside = _unwrap(loaded)
+    except Exception as error:  # a hostile or damaged pickle can raise anything
+        raise WeightsError(f"{path} is refused: {_explain_unsafe(error)}") from error
+    state, key_path = _unwrap(loaded)
     if not isinstance(state, Mapping) or not all(isinstance(k, str) for k in state):
-        raise WeightsError(f"{path} holds no table of named tensors but {type(state).__name__}")
+        raise WeightsError(f"{path} must contain a dictionary of named tensors, not {type(state).__name__}")
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     if odd := next((key for key, value in state.items() if not isinstance(value, Tensor)), None):
-        raise WeightsError(f"{path}: {odd} is not a tensor but {type(state[odd]).__name__}")
+        raise WeightsError(f"{path}: {odd} must be a tensor, not {type(state[odd]).__name__}")
     for key, tensor in tensors.items():
-        _check_honest(tensor, key, path)
-    return tensors, f"the weights under {inside!r} were taken" if inside else ""
+        _check_storage(tensor, key, path)
+    return tensors, f"the weights are those under {key_path!r}" if key_path else ""
 
 
-def _unwrap(loaded: Any, inside: str = "") -> tuple[Any, str]:
-    """The table of tensors in a training state, and where in it that was."""
+def _unwrap(loaded: Any, key_path: str = "") -> tuple[Any, str]:
+    """Return the dictionary of tensors in a training state, and its key path."""
     if isinstance(loaded, Mapping) and not any(isinstance(v, Tensor) for v in loaded.values()):
-        for name in _INSIDE:
+        for name in _WEIGHT_KEYS:
             if isinstance(loaded.get(name), Mapping):
-                return _unwrap(loaded[name], f"{inside}.{name}".lstrip("."))
-    return loaded, inside
+                return _unwrap(loaded[name], f"{key_path}.{name}".lstrip("."))
+    return loaded, key_path
 
 
-def _check_honest(tensor: Tensor, key: str, path: Path) -> None:
-    """A few bytes can pose as a tensor of any size: one number with stride 0, or one that is not there at all."""
+def _check_storage(tensor: Tensor, key: str, path: Path) -> None:
+    """Refuse tensors without storage for all their elements: stride 0 or a meta tensor can declare any size."""
     plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
     if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise WeightsError(f"{path}: {key} is {tuple(tensor.shape)} on less storage than that: not plain, refused")
+        raise WeightsError(f"{path}: {key} declares {tuple(tensor.shape)}, more than its storage contains: refused")
 
 
-def _why_unsafe(error: Exception) -> str:
-    """In our words: torch's own advise to load it unsafely."""
+def _explain_unsafe(error: Exception) -> str:
+    """Explain a failure of torch.load, whose own message advises to load unsafely."""
     text = str(error)
     if named := re.search(r"GLOBAL ([\w.]+)", text):
         name = named[1].rstrip(".")
-        return f"its pickle asks for {name}, and could run any code; get it as safetensors, or save its tensors alone"
+        return f"its pickle calls {name} and could run any code; use a safetensors version, or save only its tensors"
     detail = re.search(r"WeightsUnpickler error:\s*(.+)", text)
-    return f"it is no plain table of tensors ({detail[1] if detail else type(error).__name__})"
+    return f"it is not a plain dictionary of tensors ({detail[1] if detail else type(error).__name__})"

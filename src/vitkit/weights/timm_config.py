@@ -1,11 +1,11 @@
-"""config.json of a timm hub folder, read and written."""
+"""Read and write config.json of a timm hub folder."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.model import ModelInfo, ViTConfig
-from vitkit.weights.metadata import SidecarConfig, square
+from vitkit.weights.metadata import SidecarConfig, as_pair
 
 _CROP_MODES = {"center": "crop", "squash": "squash", "border": "pad"}
 _POOLS = {"token": "cls", "avg": "mean", "map": "attention"}
@@ -19,7 +19,7 @@ def read_config(values: Mapping[str, Any]) -> SidecarConfig:
     if "num_heads" in arguments:
         config["heads"] = arguments["num_heads"]
     if "img_size" in arguments:
-        config["image_size"] = square(arguments["img_size"])
+        config["image_size"] = as_pair(arguments["img_size"])
     if "clip" in name:
         config["norm_eps"] = 1e-5
     for kind, act in (("quickgelu", "quick_gelu"), ("siglip", "gelu_tanh")):
@@ -53,7 +53,7 @@ def _read_preprocess(cfg: Mapping[str, Any]) -> Preprocess | None:
 
 
 def arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
-    """The timm model whose code this is, and the arguments that make it this one."""
+    """Return the name of a timm model, and the arguments of `timm.create_model` that make it equal to ours."""
     c = config
     name = "vit_base_patch16_224"
     if c.distillation:
