@@ -63,7 +63,7 @@ def run(name: str, epochs: float, seed: int, data_dir: str) -> dict[str, object]
 
 
 def rows() -> list[dict]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()] if RESULTS.exists() else []
 
 
 def done() -> set[tuple[str, float, int]]:
@@ -71,7 +71,7 @@ def done() -> set[tuple[str, float, int]]:
 
 
 def keep(row: dict[str, object]) -> None:
-    with RESULTS.open("a") as file:
+    with RESULTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 
 

@@ -75,14 +75,14 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, object] | None:
 
 
 def keep(row: dict[str, object]) -> None:
-    with RESULTS.open("a") as file:
+    with RESULTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 
 
 def table() -> str:
     """Per recipe, budget, changes and model the mean over the seeds; Student's 95 % interval from three of them on."""
     runs = defaultdict(list)
-    for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():
+    for line in RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else ():
         row = json.loads(line)
         others = (change for change in row["changes"] if not change.startswith("machine."))
         runs[row["recipe"], row["budget"], " ".join(others), row["parameters"]].append(row)

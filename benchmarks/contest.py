@@ -33,7 +33,7 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "contest.txt")
     a = p.parse_args()
-    with a.out.open("w") as file:
+    with a.out.open("w", encoding="utf-8") as file:
         print(heading(*PACKAGES), file=file)
         for words in (words for part in a.only for words in CONTESTS[part]):
             command = ["bench", *shlex.split(words), "--rounds", str(a.rounds), "--no-memory"]

@@ -63,7 +63,7 @@ def main() -> None:
     print(lines[-1])
     print(json.dumps(found))
     Path(a.out).parent.mkdir(parents=True, exist_ok=True)
-    Path(a.out).write_text("\n".join(lines) + "\n")
+    Path(a.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def cut(source: Path, folder: Path, images: int) -> tuple[Path, Path]:

@@ -41,7 +41,7 @@ def peak(run: Callable[[], torch.Tensor]) -> dict[str, float]:
     """MiB above what is held, and in all, of a second run: the first one warms allocator and kernels up."""
     run()
     held = of_this_process("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
     run()
     return {"above": (of_this_process("VmHWM") - held) / 2**20, "all": of_this_process("VmHWM") / 2**20}
 

@@ -51,7 +51,7 @@ def main() -> None:
             lines.append(measure(name, way, {"VITKIT_CACHE": cache, "OMP_NUM_THREADS": str(each)}))
             print(lines[-1], flush=True)
             Path(a.out).parent.mkdir(parents=True, exist_ok=True)
-            Path(a.out).write_text("\n".join(lines) + "\n")
+            Path(a.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def measure(name: str, words: list[str], environment: dict[str, str]) -> str:

@@ -70,7 +70,7 @@ def speed(launch: list[str], threads: int, model: str, data: Path, batch: int) -
     words = ["train", str(data), "--out", str(out), "--model", model, "--epochs", "1", "--json"]
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     subprocess.run([sys.executable, *launch, *words], check=True, capture_output=True)
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     times = {row["step"]: row["time"] for row in rows if "images_per_s" in row and row["step"] >= WARM}
     first, last = min(times), max(times)
     return (last - first) * batch / (times[last] - times[first])

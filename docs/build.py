@@ -1,7 +1,7 @@
 """Build the site: `python docs/build.py`, or `python3 dev.py docs`, writes site/index.html. Any warning is an error.
 
-The pages are plain Markdown that a code host shows as well. They are laid out in build/docs with what the site adds:
-a table of contents, the chapters of docs/learn as they ran, and a page for every source file that a page links to.
+The pages are plain Markdown that a code host renders too. They are copied to build/docs with what the site adds:
+a table of contents, the executed chapters of docs/learn, and a page for every source file that a page links to.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 
-# The parts in their order, and the pages that come first in each; pages that are not named here follow by name.
+# The parts in order, and the first pages of each; other pages follow by name.
 PARTS = {
     "start": ("Start", ["install", "demo", "your-images"]),
     "learn": ("Learn", ["README"]),
@@ -33,9 +33,11 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".jsonl": "text"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "site", help="where the site goes; site by default")
-    parser.add_argument("--work", type=Path, default=ROOT / "build", help="where pages are laid out; build by default")
-    parser.add_argument("--no-run", action="store_true", help="show the chapters without running those that are stale")
+    parser.add_argument("--out", type=Path, default=ROOT / "site", help="folder for the site; site by default")
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build", help="folder for intermediate files; build by default"
+    )
+    parser.add_argument("--no-run", action="store_true", help="do not run chapters that changed")
     asked = parser.parse_args()
     chapters = asked.work / "learn"
     if not asked.no_run:
@@ -51,7 +53,7 @@ def main() -> int:
 
 
 def run_chapters(out: Path) -> None:
-    """Run those that are newer than what they last showed, or all of them where the source they show is."""
+    """Run the chapters that are newer than their output, or all of them if the library is newer."""
     shared = [DOCS / "learn" / "lib.py", *(ROOT / "src").rglob("*.py")]
     stale = [p.stem for p in chapters() if not all(fresh(out / f"{p.stem}.md", each) for each in (p, *shared))]
     if stale:
@@ -68,7 +70,7 @@ def fresh(shown: Path, source: Path) -> bool:
 
 
 def unrun(path: Path) -> str:
-    """Text and code alone."""
+    """Return the text and code of a chapter, without outputs."""
     sys.path.insert(0, str(DOCS / "learn"))
     spec = importlib.util.spec_from_file_location("learn_build", DOCS / "learn" / "build.py")
     assert spec
@@ -83,7 +85,7 @@ def unrun(path: Path) -> str:
 
 
 class Layout:
-    """Pages by their place in the site: the files of docs/ where they are, others of the repository under source/."""
+    """Maps files of the repository to pages: files of docs/ keep their path, others go under source/."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -91,7 +93,7 @@ class Layout:
         self.waiting: list[Path] = []
 
     def place(self, path: Path) -> Path:
-        """Where this file, or a page that shows it, stands; it is made if it was not."""
+        """Return the path of this file in the site, or of a page that shows it; queue it if it is new."""
         path = path / "README.md" if (path / "README.md").exists() else path
         if path in self.done:
             return self.done[path]
@@ -118,16 +120,16 @@ class Layout:
             if at.suffix != ".md":
                 shutil.copy(path, at)
             elif path.suffix == ".md":
-                at.write_text(self.linked(path.read_text(), path, at))
+                at.write_text(self.linked(path.read_text(encoding="utf-8"), path, at), encoding="utf-8")
             elif self.done[path].parts[0] == "learn":
                 shown = chapters_ / f"{path.stem}.md"
-                text = shown.read_text() if fresh(shown, path) else unrun(path)
+                text = shown.read_text(encoding="utf-8") if fresh(shown, path) else unrun(path)
                 figures = chapters_ / "figures"
                 if figures.is_dir():
                     shutil.copytree(figures, at.parent / "figures", dirs_exist_ok=True)
-                at.write_text(self.linked(text, path, at))
+                at.write_text(self.linked(text, path, at), encoding="utf-8")
             else:
-                at.write_text("---\norphan: true\n---\n" + self.source(path, at))
+                at.write_text("---\norphan: true\n---\n" + self.source(path, at), encoding="utf-8")
 
     def source(self, path: Path, at: Path) -> str:
         name = path.relative_to(ROOT)
@@ -136,19 +138,19 @@ class Layout:
             shown = [p for p in inside if p.is_dir() or p.suffix in (*LANGUAGES, ".txt", ".md")]
             links = [f"- [{p.name}]({os.path.relpath(self.out / self.place(p), at.parent)})" for p in shown]
             return f"# {name}/\n\n" + "\n".join(links) + "\n"
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         fence = "`" * (3 + max((len(run) for run in re.findall(r"`{3,}", text)), default=0))
         return f"# {name}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
 
     def linked(self, text: str, path: Path, at: Path) -> str:
-        """Links to files of the repository lead to their pages in the site. Code is left as it is."""
+        """Return the text with links to repository files replaced by links to their pages. Code is unchanged."""
 
         def target(found: re.Match[str]) -> str:
             to, anchor = found[2], found[3] or ""
             if not to or re.match(r"[a-z]+:", to):
                 return found[0]
             meant = (path.parent / to).resolve()
-            if not meant.exists():  # a figure of a chapter; what is wrong Sphinx will say
+            if not meant.exists():  # a figure of a chapter; Sphinx reports links that are wrong
                 return found[0]
             place = self.place(meant)
             anchor = anchor if meant.suffix == ".md" else ""
@@ -169,12 +171,12 @@ def lay_out(out: Path, chapters_: Path) -> int:
         layout.place(path)
     layout.write_all(chapters_)
     index = out / "index.md"
-    index.write_text(index.read_text() + "".join(contents(out)))
+    index.write_text(index.read_text(encoding="utf-8") + "".join(contents(out)), encoding="utf-8")
     return len(list(out.rglob("*.md")))
 
 
 def contents(out: Path) -> list[str]:
-    """The table of contents: one list per part."""
+    """Return the table of contents: one list per part."""
     trees = []
     for folder, (title, first) in PARTS.items():
         there = sorted(str(p.relative_to(out).with_suffix("")) for p in (out / folder).glob("*.md"))

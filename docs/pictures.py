@@ -1,4 +1,4 @@
-"""Photograph the report for README and docs: `vitkit demo && python docs/pictures.py` (needs chromium)."""
+"""Take the screenshots of the report for the docs: `vitkit demo && python docs/pictures.py` (needs chromium)."""
 
 import base64
 import sys
@@ -13,7 +13,7 @@ from tests.browser import chromium, open_page  # noqa: E402  # the tests' browse
 RUN = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo").resolve()
 OUT = ROOT / "docs" / "images"
 
-# file, width of the screen, theme, the part of the page: from the top of one element to the bottom of another
+# file, width of the screen, theme, part of the page: from the top of one element to the bottom of another
 SHOTS = (
     ("attention.png", 1100, "light", "#explanations .examples", "#explanations .examples"),
     ("curves.png", 1100, "light", "#learning-curves .charts", "#learning-curves .charts"),

@@ -140,7 +140,7 @@ else:
     changes = [f"budget.epochs={setting(15, short=1)}", "budget.minutes=0", *single]
 with tempfile.TemporaryDirectory() as folder:
     result = train(recipe.override(changes), f"{folder}/run", quiet=True)
-    lines = [json.loads(line) for line in Path(f"{folder}/run/metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in Path(f"{folder}/run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 low, high = result.test["top1_interval"]
 print(f"{result.parameters:,} parameters, {result.steps:,} steps, {result.epochs:.2f} epochs, {result.seconds:.0f} s")
 print(f"test: {100 * result.test['top1']:.1f} % of {result.test['n']:,} images")
@@ -163,7 +163,7 @@ figure(fig, "08_curves", "Training loss and validation accuracy of the run above
 
 # %%
 record = ROOT / "benchmarks" / "results" / "cifar10.jsonl"
-runs = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+runs = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()] if record.exists() else []
 table(
     ["recipe", "budget", "seed", "parameters", "test", "minutes"],
     [
@@ -182,7 +182,7 @@ table(
 
 # %%
 record = ROOT / "benchmarks" / "results" / "ablation.jsonl"
-rows = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+rows = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()] if record.exists() else []
 longest = max((row["epochs"] for row in rows), default=0)
 groups = defaultdict(list)
 for row in rows:

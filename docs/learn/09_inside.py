@@ -30,7 +30,7 @@ train_x, train_y, test_x, test_y = digits()
 if weights:
     model = vitkit.load_model(weights)
     preprocess = model.info.preprocess
-    names = json.loads(shared("imagenet1k_classes.json").read_text())["name"]
+    names = json.loads(shared("imagenet1k_classes.json").read_text(encoding="utf-8"))["name"]
     names = [name.split(",")[0] for name in names]  # the first of several
     raw = [photographs.chelsea(), photographs.coffee(), photographs.stereo_motorcycle()[0]]
 else:

@@ -52,7 +52,7 @@ def read(path: Path) -> list[Cell]:
             cells[-1].text = "\n".join(body).strip("\n")
             cells[-1].line += next((i for i, line in enumerate(lines) if line.strip()), 0)
 
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("# %%"):
             close()
             cells.append(Cell("markdown" if "[markdown]" in line else "code", "", number + 1))
@@ -131,7 +131,7 @@ def _output(kind: str, what: Any) -> dict[str, Any]:
         return {"output_type": "display_data", "data": data, "metadata": {}}
     path, says = what
     if path.suffix == ".svg":
-        data = {"image/svg+xml": path.read_text(), "text/plain": says}
+        data = {"image/svg+xml": path.read_text(encoding="utf-8"), "text/plain": says}
     else:
         data = {"image/png": base64.b64encode(path.read_bytes()).decode(), "text/plain": says}
     return {"output_type": "display_data", "data": data, "metadata": {}}
@@ -144,10 +144,10 @@ def build(path: Path, out: Path, notebook: bool = False, execute: bool = True) -
     files = []
     if execute:
         files.append(out / f"{path.stem}.md")
-        files[-1].write_text(to_markdown(cells, out))
+        files[-1].write_text(to_markdown(cells, out), encoding="utf-8")
     if notebook:
         files.append(out / f"{path.stem}.ipynb")
-        files[-1].write_text(json.dumps(to_notebook(cells), indent=1, ensure_ascii=False) + "\n")
+        files[-1].write_text(json.dumps(to_notebook(cells), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         if not (out / "lib.py").exists() or not (out / "lib.py").samefile(HERE / "lib.py"):
             shutil.copy(HERE / "lib.py", out / "lib.py")  # the first cell of a notebook imports it from the same folder
     return files

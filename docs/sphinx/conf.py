@@ -1,4 +1,4 @@
-"""Sphinx reads the pages that docs/build.py laid out; nothing on them comes from another host."""
+"""Configure Sphinx for the pages that docs/build.py writes. The site loads nothing from other hosts."""
 
 import sys
 from pathlib import Path
@@ -14,8 +14,8 @@ html_show_copyright = False
 
 extensions = ["myst_parser", "mathml"]
 myst_enable_extensions = ["dollarmath"]
-myst_fence_as_directive = ["math"]  # a code host knows ```math as a formula too
-myst_heading_anchors = 4  # links to headings, by the names that a code host gives them
+myst_fence_as_directive = ["math"]  # code hosts render ```math as a formula too
+myst_heading_anchors = 4  # anchors of headings, named as on a code host
 html_math_renderer = "mathml"
 
 html_theme = "furo"

@@ -1,4 +1,4 @@
-"""Formulas as MathML, written when the site is built: every browser of today draws it, without script or network."""
+"""Render formulas as MathML while the site is built: browsers draw it without script or network."""
 
 from docutils import nodes
 from latex2mathml.converter import convert

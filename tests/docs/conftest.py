@@ -1,4 +1,4 @@
-"""What a reader of the pages has at hand: photographs in class folders, new ones, published weights, a trained run."""
+"""Fixtures: the files that the pages refer to. Photographs in class folders, new ones, weights, and a trained run."""
 
 import shutil
 from pathlib import Path
@@ -11,19 +11,19 @@ from vitkit.weights.convert import write_model
 
 
 @pytest.fixture(scope="session")
-def belongings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reader_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reader")
-    _photographs(folder)
-    _weights(folder / "deit_tiny.safetensors")
-    words = ["--init", "deit_tiny.safetensors", "--recipe", "finetune", "--epochs", "1"]
+    _write_photographs(folder)
+    _write_weights(folder / "deit_tiny.safetensors")
+    options = ["--init", "deit_tiny.safetensors", "--recipe", "finetune", "--epochs", "1"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["train", "photos", "--out", "runs/mine", *words]) == 0
+        assert main(["train", "photos", "--out", "runs/mine", *options]) == 0
     return folder
 
 
-def _photographs(folder: Path) -> None:
-    """Parts of three photographs that scikit-image ships: 14 of each to learn from, one that is new."""
+def _write_photographs(folder: Path) -> None:
+    """Write crops of three photographs of scikit-image: 14 of each for training, and one new image of each."""
     from PIL import Image
     from skimage import data
 
@@ -37,19 +37,19 @@ def _photographs(folder: Path) -> None:
             photograph.crop((left, top, left + 160, top + 160)).resize((72, 72)).save(folder / file)
 
 
-def _weights(path: Path) -> None:
-    """A file of DeiT-Tiny's layout, width and heads, but of two blocks and for small images: quick, and untrained."""
+def _write_weights(path: Path) -> None:
+    """Write an untrained stand-in for DeiT-Tiny: its layout, width and heads, but two blocks and small images."""
     model = vitkit.create_model("vit_tiny_patch16_224", depth=2, image_size=64, seed=0)
     write_model(model, path, "timm")
 
 
 @pytest.fixture
-def desk(belongings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of their own for each page; the run is there unless the page makes it."""
+def page_folder(reader_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a fresh folder with the files, as the working directory of one page."""
     for name in ("photos", "new"):
-        shutil.copytree(belongings / name, tmp_path / name)
-    shutil.copy(belongings / "deit_tiny.safetensors", tmp_path)
+        shutil.copytree(reader_files / name, tmp_path / name)
+    shutil.copy(reader_files / "deit_tiny.safetensors", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("vitkit.report.faithfulness.MAX_IMAGES", 4)  # a faster measurement
-    monkeypatch.setenv("VITKIT_CACHE", str(belongings / "cache"))
+    monkeypatch.setenv("VITKIT_CACHE", str(reader_files / "cache"))
     return tmp_path

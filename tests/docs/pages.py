@@ -1,4 +1,4 @@
-"""The pages, and the blocks of code in them."""
+"""Find the documentation pages and the code blocks in them."""
 
 import re
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ def name(page: Path) -> str:
 class Block:
     line: int
     language: str
-    notes: str  # what follows the language: empty, or no-run and the reason
+    notes: str  # the text after the language: empty, or no-run and the reason
     code: str
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Fenced code, also what stands in a list."""
+    """Yield the fenced code blocks of a page, also those inside lists."""
     fence, begun, info, inside = "", 0, "", []
-    for number, line in enumerate(page.read_text().splitlines(), 1):
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         opening = _OPENING.match(line.strip())
         if not fence and opening:
             fence, begun, info, inside = opening[1], number, opening[2].strip(), []
@@ -37,16 +37,20 @@ def blocks(page: Path) -> Iterator[Block]:
             fence = ""
         else:
             inside.append(line)
-    assert not fence, f"{name(page)}, line {begun}: the block does not end"
+    assert not fence, f"{name(page)}, line {begun}: the block is not closed"
 
 
 def text(page: Path) -> str:
-    """The page without its code."""
-    return re.sub(r"`[^`\n]+`", "", re.sub(r"^(`{3,}).*?^\1[ \t]*$", "", page.read_text(), flags=re.M | re.S))
+    """Return the page without its code."""
+    return re.sub(
+        r"`[^`\n]+`", "", re.sub(r"^(`{3,}).*?^\1[ \t]*$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    )
 
 
 def anchors(page: Path) -> set[str]:
-    """The names of its headings, as code hosts make them."""
-    bare = re.sub(r"^(`{3,}).*?^\1[ \t]*$", "", page.read_text(), flags=re.M | re.S)
-    heads = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", h) for h in re.findall(r"^#{1,6} +(.+?) *$", bare, flags=re.M)]
+    """Return the anchors of its headings, as code hosts derive them."""
+    without_code = re.sub(r"^(`{3,}).*?^\1[ \t]*$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    heads = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", h) for h in re.findall(r"^#{1,6} +(.+?) *$", without_code, flags=re.M)
+    ]
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}

@@ -1,7 +1,7 @@
-"""Run a block of a page as a reader would, with shorter budgets.
+"""Run a code block of a page as a reader would, with shorter training budgets.
 
-A line that is one `vitkit` command runs in this process, by the function that the script calls; whatever needs a shell
-(pipes, jobs, other programs) gets a real one.
+A block of plain `vitkit` commands runs in this process, by the function that the `vitkit` script calls. A block that
+needs a shell (pipes, jobs, other programs) runs in bash.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from vitkit.cli.main import main
 
 from .pages import Block
 
-# Less of the same: a tenth of an epoch shows that a command works.
-SHORTER = (
+# A tenth of an epoch is enough to show that a command works.
+SHORTENED = (
     (r"(vitkit train .*)--minutes \S+", r"\1--epochs 0.1"),
     (r"(vitkit ladder .*)--minutes \S+", r"\1--minutes 0.01"),
     (r"--epochs \S+", "--epochs 0.1"),
@@ -27,8 +27,8 @@ SHORTER = (
 )
 
 
-def shorter(code: str) -> str:
-    for long, short in SHORTER:
+def shorten(code: str) -> str:
+    for long, short in SHORTENED:
         code = re.sub(long, short, code)
     return code
 
@@ -37,7 +37,7 @@ def run(block: Block, where: str) -> None:
     if block.language == "python":
         exec(compile(block.code, where, "exec"), {"__name__": "__main__"})
         return
-    code = shorter(block.code)
+    code = shorten(block.code)
     lines = code.replace("\\\n", " ").splitlines()
     if all(_is_plain(line) for line in lines):
         for line in lines:
@@ -53,10 +53,10 @@ def _split(line: str) -> list[str]:
 
 
 def _is_plain(line: str) -> bool:
-    """One vitkit command, its output perhaps into a file; or nothing."""
+    """Return whether the line is empty or one vitkit command, with at most a redirection of its output."""
     try:
         words = _split(line)
-    except ValueError:  # a quotation that goes on in the next line
+    except ValueError:  # a quotation that continues on the next line
         return False
     signs = [word for word in words if word and set(word) <= set("();<>|&")]
     return not words or (words[0] == "vitkit" and signs in ([], [">"]) and "$" not in line)
@@ -72,7 +72,7 @@ def _call(line: str, where: str) -> None:
     expanded = [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else []) or [word]]
     with contextlib.ExitStack() as stack:
         if file:
-            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(Path(file).open("w"))))
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(Path(file).open("w", encoding="utf-8"))))
         try:
             code = main(expanded)
         except SystemExit as leaving:  # --help and --version

@@ -1,4 +1,4 @@
-"""Every chapter of the course runs, shows what it draws, and leads on to the next."""
+"""Every chapter of the course runs, shows its figures, and links to the next chapter."""
 
 import json
 import os
@@ -18,18 +18,18 @@ SHORT = {**os.environ, "VITKIT_LEARN_SHORT": "1", "OMP_NUM_THREADS": "1", "MPLBA
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All chapters, run once in a process of their own: they set matplotlib up and break the library on purpose."""
+    """Run all chapters once, in another process: they configure matplotlib and break the library on purpose."""
     out = tmp_path_factory.mktemp("learn")
     done = subprocess.run(
         [sys.executable, LEARN / "build.py", "--notebook", "--out", out], env=SHORT, capture_output=True, text=True
     )
-    (out / "log.txt").write_text(done.stdout + done.stderr)
+    (out / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     return out
 
 
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """build.py, beside a lib that has not changed this process."""
+    """Import build.py with a stand-in for lib, which would change the settings of this process."""
     monkeypatch.syspath_prepend(str(LEARN))
     lib = ModuleType("lib")
     lib.watchers = []
@@ -40,17 +40,19 @@ def build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return build
 
 
-def test_there_are_twelve_and_the_index_names_them() -> None:
+def test_there_are_twelve_chapters_and_the_index_lists_them() -> None:
     assert [path.name[:2] for path in CHAPTERS] == [f"{n:02}" for n in range(1, 13)]
-    assert re.findall(r"\]\((\d\d_\w+\.py)\)", (LEARN / "README.md").read_text()) == [path.name for path in CHAPTERS]
+    assert re.findall(r"\]\((\d\d_\w+\.py)\)", (LEARN / "README.md").read_text(encoding="utf-8")) == [
+        path.name for path in CHAPTERS
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter_runs_and_shows_its_figures(path: Path, built: Path) -> None:
     page = built / f"{path.stem}.md"
-    assert page.exists(), (built / "log.txt").read_text()[-4000:]
-    text = page.read_text()
+    assert page.exists(), (built / "log.txt").read_text(encoding="utf-8")[-4000:]
+    text = page.read_text(encoding="utf-8")
     figures = re.findall(r"!\[([^\]]+)\]\((figures/[^)]+)\)", text)
     assert figures
     for says, file in figures:
@@ -64,22 +66,22 @@ def test_chapter_runs_and_shows_its_figures(path: Path, built: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_notebook_holds_the_same_cells_and_outputs(path: Path, built: Path) -> None:
-    notebook = json.loads((built / f"{path.stem}.ipynb").read_text())
+def test_notebook_contains_the_same_cells_and_outputs(path: Path, built: Path) -> None:
+    notebook = json.loads((built / f"{path.stem}.ipynb").read_text(encoding="utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     cells = notebook["cells"]
     assert len({cell["id"] for cell in cells}) == len(cells)
     sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
-    assert all(source in path.read_text() for source in sources)
+    assert all(source in path.read_text(encoding="utf-8") for source in sources)
     kinds = {kind for cell in cells for output in cell.get("outputs", ()) for kind in output.get("data", ())}
     assert kinds & {"image/svg+xml", "image/png"}
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_chapter_leads_on(path: Path) -> None:
-    """Links to chapters name ones that are there; the last but one link is the next chapter."""
+def test_chapter_links_to_the_next(path: Path) -> None:
+    """Links to chapters exist, and the last one is the next chapter."""
     names = {chapter.stem for chapter in CHAPTERS}
-    links = re.findall(r"\]\((\d\d_\w+)\.md\)", path.read_text())
+    links = re.findall(r"\]\((\d\d_\w+)\.md\)", path.read_text(encoding="utf-8"))
     assert set(links) <= names
     if path != CHAPTERS[-1]:
         assert links[-1] == CHAPTERS[CHAPTERS.index(path) + 1].stem
@@ -101,7 +103,7 @@ def test_a_chapter_is_a_script(tmp_path: Path) -> None:
 
 def test_cells_are_read_in_order(build: ModuleType, tmp_path: Path) -> None:
     chapter = tmp_path / "00_x.py"
-    chapter.write_text("# %% [markdown]\n# # Title\n#\n# $x$\n\n# %%\nx = 1\n\n# %%\n\nprint(x)\n")
+    chapter.write_text("# %% [markdown]\n# # Title\n#\n# $x$\n\n# %%\nx = 1\n\n# %%\n\nprint(x)\n", encoding="utf-8")
     cells = build.read(chapter)
     assert [(c.kind, c.text, c.line) for c in cells] == [
         ("markdown", "# Title\n\n$x$", 2),
@@ -110,11 +112,12 @@ def test_cells_are_read_in_order(build: ModuleType, tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_cell_shows_follows_it_in_order(build: ModuleType, tmp_path: Path) -> None:
+def test_the_output_of_a_cell_follows_it_in_order(build: ModuleType, tmp_path: Path) -> None:
     chapter, picture = tmp_path / "00_x.py", tmp_path / "figures" / "00_a.svg"
     chapter.write_text(
         "# %%\nimport lib\nprint('before')\n"
-        f"lib.watchers[0]('figure', (__import__('pathlib').Path({str(picture)!r}), 'a drawing'))\nprint('after')\n"
+        f"lib.watchers[0]('figure', (__import__('pathlib').Path({str(picture)!r}), 'a drawing'))\nprint('after')\n",
+        encoding="utf-8",
     )
     text = build.to_markdown(build.run(chapter), tmp_path)
     expected = ["```text\nbefore\n```", "![a drawing](figures/00_a.svg)", "```text\nafter\n```"]
@@ -123,7 +126,7 @@ def test_what_a_cell_shows_follows_it_in_order(build: ModuleType, tmp_path: Path
 
 def test_a_cell_that_fails_names_its_line(build: ModuleType, tmp_path: Path) -> None:
     chapter = tmp_path / "00_x.py"
-    chapter.write_text("# %%\nx = 1\n\n# %%\ny = x\nassert y == 2\n")
+    chapter.write_text("# %%\nx = 1\n\n# %%\ny = x\nassert y == 2\n", encoding="utf-8")
     with pytest.raises(AssertionError) as caught:
         build.run(chapter)
     assert caught.traceback[-1].lineno + 1 == 6

@@ -1,4 +1,4 @@
-"""What the pages link to is there: files, pictures, headings."""
+"""Links of the pages lead to existing files, images and headings."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]*)\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_to_existing_files_and_headings(page: Path) -> None:
     wrong = []
     for link in LINK.findall(text(page)):
         if re.match(r"https?:", link):
@@ -24,11 +24,11 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not wrong
 
 
-def test_every_picture_is_shown_somewhere() -> None:
+def test_every_image_is_used_on_a_page() -> None:
     shown = {link.rpartition("/")[2] for page in PAGES for link in LINK.findall(text(page))}
     assert {p.name for p in (ROOT / "docs" / "images").iterdir()} <= shown
 
 
-def test_no_page_holds_a_place_for_something_to_come() -> None:
+def test_pages_contain_no_placeholders() -> None:
     for page in PAGES:
-        assert not re.search(r"@[A-Z]+@|\bTODO\b|\bTBD\b|\bXXX\b", page.read_text()), name(page)
+        assert not re.search(r"@[A-Z]+@|\bTODO\b|\bTBD\b|\bXXX\b", page.read_text(encoding="utf-8")), name(page)

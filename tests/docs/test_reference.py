@@ -47,6 +47,6 @@ def test_every_example_shows_the_command_it_stands_for() -> None:
 
 
 def test_every_field_of_the_config_is_in_the_table_of_options() -> None:
-    table = (FOLDER / "model.md").read_text()
+    table = (FOLDER / "model.md").read_text(encoding="utf-8")
     missing = {f.name for f in dataclasses.fields(ViTConfig)} - set(re.findall(r"`(\w+)", table)) - {"num_classes"}
     assert not missing

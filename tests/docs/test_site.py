@@ -1,4 +1,4 @@
-"""The site as a reader opens it: built without a warning, looked at in Chromium on a desktop and on a phone."""
+"""The documentation site: built without warnings, and checked in Chromium at the widths of a desktop and a phone."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from .pages import ROOT
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Chapters as text and code: tests of their own run them."""
+    """Build the site with chapters that are not run: `test_learn.py` runs them."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "docs/build.py", "--no-run", "--out", folder / "out", "--work", folder / "work"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pages(site: Path) -> list[Path]:
-    """Those that were written as pages, not the listings of source."""
+    """Return the written pages, without the listings of source files."""
     kept = [p for p in sorted(site.rglob("*.html")) if p.relative_to(site).parts[0] not in ("source", "_static")]
     return [p for p in kept if p.name not in ("genindex.html", "search.html")]
 
@@ -39,7 +39,7 @@ return {
   wrong: [...document.querySelectorAll('merror, .problematic, .system-message')].map((e) => e.textContent),
   raw: [...document.querySelectorAll('article p')].map((p) => p.innerText)
       .filter((text) => /\\$\\$|\\\\(frac|sqrt|mathrm|begin)\\b/.test(text)),
-  strangers: performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !/^(file|data):/.test(n)),
+  external: performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !/^(file|data):/.test(n)),
   overflow: document.documentElement.scrollWidth - innerWidth,
   words: document.querySelector('article').innerText.length,
   pictures: shown.length,
@@ -47,7 +47,7 @@ return {
 """
 
 
-def test_every_page_is_whole_at_both_widths(site: Path, browser: Any) -> None:
+def test_every_page_is_complete_at_both_widths(site: Path, browser: Any) -> None:
     formulas = pictures = 0
     for page in pages(site):
         for width in (1280, 390):
@@ -55,8 +55,8 @@ def test_every_page_is_whole_at_both_widths(site: Path, browser: Any) -> None:
             seen, where = browser.execute_script(LOOK), f"{page.relative_to(site)} at {width}"
             assert not seen["broken"], where
             assert not seen["wrong"], where
-            assert not seen["raw"], f"{where}: a formula stands there as it was typed"
-            assert not seen["strangers"], f"{where}: loads from elsewhere"
+            assert not seen["raw"], f"{where}: a formula was not rendered"
+            assert not seen["external"], f"{where}: loads from another host"
             assert seen["overflow"] <= 1, f"{where}: {seen['overflow']} pixels too wide"
             assert seen["words"] > 100, where
             assert all(w > 4 and h > 4 for w, h in seen["formulas"]), where
@@ -75,10 +75,10 @@ def test_the_navigation_has_all_parts(site: Path, browser: Any) -> None:
     assert {Path(p).name for p in there} >= {"your-images.html", "explain.html", "commands.html", "01_attention.html"}
 
 
-def test_nothing_in_the_site_asks_another_host(site: Path) -> None:
-    """Links for readers are fine; scripts, styles, fonts and pictures come along."""
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
+    """Links are allowed; scripts, styles, fonts and images must be part of the site."""
     loads = re.compile(r"""<(?:script|img|link|iframe)[^>]+(?:src|href)=["'](?:https?:)?//[^"']+""")
     for page in site.rglob("*.html"):
-        assert not loads.findall(page.read_text()), page
+        assert not loads.findall(page.read_text(encoding="utf-8")), page
     for style in site.rglob("*.css"):
-        assert not re.search(r"url\(['\"]?(https?:)?//|@import", style.read_text()), style
+        assert not re.search(r"url\(['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style

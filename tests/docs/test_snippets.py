@@ -1,4 +1,4 @@
-"""Every block of code in README and docs runs as it stands there, page by page, from top to bottom."""
+"""Every code block of README and docs runs, page by page, from top to bottom."""
 
 import re
 import shutil
@@ -9,18 +9,18 @@ import pytest
 from .pages import PAGES, ROOT, Block, blocks, name
 from .run import run
 
-RUN = ("bash", "python")  # what is executed
-SHOWN = ("text", "math", "json", "yaml")  # what is only looked at: output, formulas, files
+RUN = ("bash", "python")  # executed
+SHOWN = ("text", "math", "json", "yaml")  # not executed: output, formulas, files
 SKIPPED = re.compile(r'no-run "[^"]+"')
 
 WITH_CODE = [page for page in PAGES if any(block.language in RUN and not block.notes for block in blocks(page))]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
-def test_code_runs(page: Path, desk: Path, belongings: Path) -> None:
+def test_code_runs(page: Path, page_folder: Path, reader_files: Path) -> None:
     wanted = [block for block in blocks(page) if block.language in RUN and not block.notes]
     if not any("--out runs/mine" in block.code for block in wanted):
-        shutil.copytree(belongings / "runs", desk / "runs")
+        shutil.copytree(reader_files / "runs", page_folder / "runs")
     for block in wanted:
         where = f"{name(page)}, line {block.line}"
         try:
@@ -30,7 +30,7 @@ def test_code_runs(page: Path, desk: Path, belongings: Path) -> None:
             raise
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_block_names_its_language() -> None:
     for page in PAGES:
         for block in blocks(page):
             where = f"{name(page)}, line {block.line}"
@@ -38,15 +38,15 @@ def test_every_block_says_what_it_is() -> None:
             assert not block.notes or SKIPPED.fullmatch(block.notes), f"{where}: {block.notes!r}"
 
 
-def test_what_is_not_run_is_little() -> None:
-    """A reason in the first line does not excuse everything."""
+def test_few_blocks_are_skipped() -> None:
+    """At most one block in six may be marked no-run."""
     found: list[tuple[Path, Block]] = [(p, b) for p in PAGES for b in blocks(p) if b.language in RUN]
     skipped = [(p, b) for p, b in found if b.notes]
     assert len(found) > 80
     assert len(skipped) <= len(found) / 6, [f"{name(p)}, line {b.line}" for p, b in skipped]
 
 
-def test_the_pages_that_promise_code_have_some() -> None:
+def test_guides_and_start_pages_contain_code() -> None:
     names = {name(page) for page in WITH_CODE}
     assert {"README.md", "docs/start/your-images.md", "docs/reference/commands.md"} <= names
     assert {f"docs/guides/{p.name}" for p in (ROOT / "docs" / "guides").glob("*.md")} <= names
