@@ -24,5 +24,5 @@ def test_help_has_no_python_syntax(command: str, capsys: pytest.CaptureFixture[s
 def test_informative_defaults_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of("eval", capsys)
     assert "usage: vitkit eval [-h] [OPTIONS] MODEL DATA" in text
-    assert re.search(r"--batch N\s+Images at a time\. \(default: 256\)", text)
+    assert re.search(r"--batch N\s+Images per batch\. \(default: 256\)", text)
     assert "(default: 0)" in help_of("demo", capsys), "zero is a value, unlike nothing"

@@ -39,7 +39,7 @@ def test_lines_for_people_keep_going_past_a_bad_file(model: str, images: Path) -
     done = predict(model, str(images), "--top", "2", "--batch", "1")
     assert done.returncode == 1
     header, *lines = done.stdout.decode().splitlines()
-    assert header.split() == ["image", "is", "score", "or", "else"]
+    assert header.split() == ["image", "prediction", "score", "alternatives"]
     assert [line.split()[0] for line in lines] == [str(images / f"{name}.png") for name in "abd"]
     best, second = Predictor(model)(images / "a.png", top=2)
     assert f"{best.label} " in lines[0]

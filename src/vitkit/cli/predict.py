@@ -131,10 +131,10 @@ def _json_list() -> Iterator[Write]:
 
 @contextmanager
 def _lines(paths: Sequence[Path], class_names: Sequence[str]) -> Iterator[Write]:
-    """Columns whose width is known before the first answer."""
+    """Print a table row by row: the column widths are known before the first prediction."""
     image = max(5, *(len(str(path)) for path in paths))
-    label = min(max(map(len, class_names)), 32)
-    print(f"{'image':{image}}  {'is':{label}}   score  or else")
+    label = min(max(len("prediction"), *map(len, class_names)), 32)
+    print(f"{'image':{image}}  {'prediction':{label}}   score  alternatives")
 
     def write(path: str, found: "list[Prediction]") -> None:
         best, *others = found
