@@ -228,7 +228,7 @@ def test_a_ladder_leaves_a_folder_alone_that_holds_a_run(tmp_path: Path) -> None
     (tmp_path / "recipe.json").write_text('{"data": "pets"}')
     done = vitkit("ladder", "digits", "--init", "x", "--out", str(tmp_path))
     assert done.returncode == 2
-    assert "holds a run of `vitkit train`, whose model would be lost" in done.stderr
+    assert "holds a run of `vitkit train`, whose model would be overwritten" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.json"]
 
 
@@ -236,7 +236,7 @@ def test_a_run_leaves_a_folder_alone_that_holds_a_ladder(tmp_path: Path) -> None
     (tmp_path / "ladder.json").write_text("{}")
     done = vitkit("train", "digits", "--out", str(tmp_path), "--epochs", "1")
     assert done.returncode == 2
-    assert "holds a ladder, whose model would be lost: choose another --out" in done.stderr
+    assert "holds a ladder, whose model would be overwritten: choose another --out" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["ladder.json"]
 
 
@@ -246,7 +246,7 @@ def test_demo_leaves_a_folder_alone_that_is_not_a_demo(tmp_path: Path) -> None:
     (mine / "recipe.json").write_text('{"data": "pets"}')
     done = vitkit("demo", "--out", str(mine))
     assert done.returncode == 2
-    assert "holds a run already" in done.stderr
+    assert "already holds a run" in done.stderr
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 TB")])

@@ -1,10 +1,10 @@
-"""Kill a training run at random instants, resume it each time, and compare the final weights with a run left in peace.
+"""Kill a training run at random times, resume it, and compare the weights with those of an uninterrupted run.
 
-    python -m tests.faults.kill --kills 100 [--spread]
+    python -m tests.faults.kill --kills 100 [--data-parallel]
 
-Every step is saved, so that many of the kills fall into a save. The number of worker processes changes from one start
-to the next. With --spread nothing is dropped out, and the steps are spread over two cores. Prints one line per kill and
-the two hashes; exits with 1 where they differ.
+Every step is saved, so many kills hit a save. The number of worker processes changes from start to start. With
+--data-parallel there is no dropout, and two cores share each step. Prints one line per kill and the two hashes. Exits
+with 1 if they differ.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SETTINGS = {
     "budget.validate_every": "0.25",
     "keep.every_minutes": "0",
 }
-SPREAD = {**SETTINGS, "config.dropout": "0.0", "machine.threads": "2"}
+DATA_PARALLEL = {**SETTINGS, "config.dropout": "0.0", "machine.threads": "2"}
 
 
 Settings = Mapping[str, str]
@@ -50,16 +50,16 @@ def newest(out: Path) -> str:
     return max((p.name for p in (out / "checkpoints").glob("step-*.json")), default="")
 
 
-def kill_once(out: Path, settings: Settings, chance: random.Random) -> tuple[bool, str]:
-    """Start or resume, wait until it has come on by a step, then a random while; kill. False when it ended before."""
+def kill_once(out: Path, settings: Settings, rng: random.Random) -> tuple[bool, str]:
+    """Start or resume, wait for a step and a random time, then kill. Return False if the run ended before."""
     before = newest(out)
     process = subprocess.Popen(
-        command(out, settings, chance.choice([0, 0, 1, 2]), "--resume"),
+        command(out, settings, rng.choice([0, 0, 1, 2]), "--resume"),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     while process.poll() is None and newest(out) == before:
         time.sleep(0.005)
-    time.sleep(chance.uniform(0.0, 0.4))
+    time.sleep(rng.uniform(0.0, 0.4))
     alive = process.poll() is None
     if alive:
         os.killpg(process.pid, signal.SIGKILL)  # its workers too
@@ -68,24 +68,24 @@ def kill_once(out: Path, settings: Settings, chance: random.Random) -> tuple[boo
 
 
 def campaign(
-    kills: int, folder: Path, seed: int = 0, say: bool = True, settings: Settings = SETTINGS
+    kills: int, folder: Path, seed: int = 0, verbose: bool = True, settings: Settings = SETTINGS
 ) -> tuple[str, str, int]:
-    """The hash of the run left in peace, that of the last run that was killed, and how many kills there were."""
-    chance = random.Random(seed)
-    expected = finish(folder / "whole", settings)
+    """Return the hash of the uninterrupted run, that of the last killed run, and the number of kills."""
+    rng = random.Random(seed)
+    expected = finish(folder / "uninterrupted", settings)
     done, round_ = 0, 0
     while done < kills:
         out = folder / f"killed-{round_}"
         while done < kills:
-            alive, step = kill_once(out, settings, chance)
+            alive, step = kill_once(out, settings, rng)
             if not alive:
                 break
             done += 1
-            if say:
-                torn = len(list((out / "checkpoints").glob(".*.tmp")))
-                print(f"kill {done:3}  newest {step}  torn files {torn}", flush=True)
+            if verbose:
+                partial = len(list((out / "checkpoints").glob(".*.tmp")))
+                print(f"kill {done:3}  newest {step}  partial files {partial}", flush=True)
         found = finish(out, settings, "--resume")
-        if say:
+        if verbose:
             print(f"round {round_}: {found[:16]} {'equal' if found == expected else 'DIFFERENT'}", flush=True)
         if found != expected:
             break
@@ -97,11 +97,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--spread", action="store_true")
+    parser.add_argument("--data-parallel", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         expected, found, kills = campaign(
-            options.kills, Path(place), options.seed, settings=SPREAD if options.spread else SETTINGS
+            options.kills, Path(place), options.seed, settings=DATA_PARALLEL if options.data_parallel else SETTINGS
         )
-    print(f"{kills} kills; in peace {expected}; killed {found}; {'equal' if expected == found else 'DIFFERENT'}")
+    print(f"{kills} kills; uninterrupted {expected}; killed {found}; {'equal' if expected == found else 'DIFFERENT'}")
     sys.exit(expected != found)

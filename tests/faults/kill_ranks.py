@@ -1,17 +1,17 @@
-"""Kill processes of a distributed run at random instants and compare what comes out with a run left in peace.
+"""Kill processes of a distributed run at random times and compare its result with that of an uninterrupted run.
 
     python -m tests.faults.kill_ranks --runs 50
 
-Each run is hurt in one way, at a random instant, and comes to its end all the same:
+Each run has one failure, at a random time, and finishes nevertheless:
 
-    one rank     SIGKILL of one process; torchrun starts all of them again, which go on by themselves
+    one rank     SIGKILL of one process; torchrun restarts all of them, and they resume
     all ranks    SIGKILL of all processes; likewise
-    launcher     SIGKILL of torchrun: the deserted processes save and leave; another number of processes goes on
-    everything   SIGKILL of torchrun and all processes; another number of processes goes on
-    save         the same at the instant at which parts of a state are being written
+    launcher     SIGKILL of torchrun: its processes save and exit; another number of processes resumes
+    everything   SIGKILL of torchrun and all processes; another number of processes resumes
+    save         the same while shards of a checkpoint are being written
 
-Every step is saved. Prints a line per run; exits with 1 where the samples of any step differ from those of the run in
-peace, or the losses by more than rounding.
+Every step is saved. Prints a line per run. Exits with 1 if the samples of any step differ from those of the
+uninterrupted run, or the losses by more than rounding.
 """
 
 import argparse
@@ -41,16 +41,16 @@ SETTINGS = {
     "machine.precision": "fp32",
     "machine.compile": "off",
 }
-TOLERANCE = 1e-4  # of the validation loss: sums over other numbers of processes are rounded otherwise
+TOLERANCE = 1e-4  # of the validation loss: sums over another number of processes round differently
 WAYS = ("one rank", "all ranks", "launcher", "everything", "save")
-RESTARTED = ("one rank", "all ranks")  # by torchrun itself
+RESTARTED = ("one rank", "all ranks")  # by torchrun
 
 
 @dataclass(frozen=True)
 class Outcome:
     way: str
     story: str
-    good: bool
+    passed: bool
 
 
 def command(out: Path, processes: int, shard: str, *more: str) -> list[str]:
@@ -77,26 +77,26 @@ def ranks(launcher: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return psutil.Process(launcher.pid).children()
 
 
-def hurt(launcher: subprocess.Popen[bytes], out: Path, way: str, chance: random.Random) -> str:
-    """Wait for a random step and a random while, and kill. Says what was done; nothing where it came too late."""
-    wanted = chance.randrange(1, 20)
+def inject(launcher: subprocess.Popen[bytes], out: Path, way: str, rng: random.Random) -> str:
+    """Wait for a random step and a random time, and kill. Return a description, or nothing if the run had ended."""
+    wanted = rng.randrange(1, 20)
     while launcher.poll() is None and saved(out) < wanted:
         time.sleep(0.005)
     if way == "save":
         while launcher.poll() is None and not _writing(out):
             time.sleep(0.0005)
     else:
-        time.sleep(chance.uniform(0.0, 0.3))
+        time.sleep(rng.uniform(0.0, 0.3))
     if launcher.poll() is not None:
         return ""
     processes = ranks(launcher)
     if way == "launcher":
         launcher.kill()
         launcher.wait()
-        for process in processes:  # they save and leave
+        for process in processes:  # they save and exit
             process.wait(timeout=120)
     elif way == "one rank":
-        chance.choice(processes).kill()
+        rng.choice(processes).kill()
     elif way == "all ranks":
         for process in processes:
             process.kill()
@@ -108,39 +108,39 @@ def hurt(launcher: subprocess.Popen[bytes], out: Path, way: str, chance: random.
 
 
 def _writing(out: Path) -> bool:
-    """Parts, or one file, on their way to become a state."""
+    """Is a checkpoint being written?"""
     return any((out / "checkpoints").glob(".step-*"))
 
 
-def one_run(out: Path, way: str, chance: random.Random) -> tuple[str, int]:
-    """Hurt it once and let it come to its end. Returns what was done, and the exit code of the last part."""
-    shard, processes = chance.choice(["none", "full"]), 2
+def one_run(out: Path, way: str, rng: random.Random) -> tuple[str, int]:
+    """Kill once and let the run finish. Return a description, and the exit code of the last part."""
+    shard, processes = rng.choice(["none", "full"]), 2
     process = start(out, processes, shard)
-    story = hurt(process, out, way, chance) or "ended before it was hurt"
+    story = inject(process, out, way, rng) or "ended before the kill"
     if way in RESTARTED or story.startswith("ended"):
         return f"{shard:4}  {story}", process.wait()
-    after = chance.choice([1, 2, 3])
+    after = rng.choice([1, 2, 3])
     return f"{shard:4}  {story}, then {after}", start(out, after, shard, "--resume").wait()
 
 
-def judge(out: Path, peace: Path, code: int) -> str:
-    """Empty, or what is wrong."""
+def check(out: Path, reference: Path, code: int) -> str:
+    """Return what is wrong, or nothing."""
     if code:
         return f"exit code {code}: see {out}.log"
-    if samples_by_step(Path(f"{out}-samples")) != samples_by_step(Path(f"{peace}-samples")):
+    if samples_by_step(Path(f"{out}-samples")) != samples_by_step(Path(f"{reference}-samples")):
         return "other samples"
-    found, expected = (json.loads((p / "result.json").read_text())["val"]["nll"] for p in (out, peace))
-    return "" if math.isclose(found, expected, rel_tol=TOLERANCE) else f"loss {found}, in peace {expected}"
+    found, expected = (json.loads((p / "result.json").read_text())["val"]["nll"] for p in (out, reference))
+    return "" if math.isclose(found, expected, rel_tol=TOLERANCE) else f"loss {found}, expected {expected}"
 
 
 def campaign(runs: int, folder: Path, seed: int = 0, ways: tuple[str, ...] = WAYS) -> Iterator[Outcome]:
-    chance, peace = random.Random(seed), folder / "peace"
-    if start(peace, 1, "none").wait():
-        raise RuntimeError(f"the run in peace failed:\n{Path(f'{peace}.log').read_text()}")
+    rng, reference = random.Random(seed), folder / "reference"
+    if start(reference, 1, "none").wait():
+        raise RuntimeError(f"the uninterrupted run failed:\n{Path(f'{reference}.log').read_text()}")
     for number in range(runs):
-        out, way = folder / f"hurt-{number}", ways[number % len(ways)]
-        story, code = one_run(out, way, chance)
-        wrong = judge(out, peace, code)
+        out, way = folder / f"killed-{number}", ways[number % len(ways)]
+        story, code = one_run(out, way, rng)
+        wrong = check(out, reference, code)
         yield Outcome(way, f"{story}: {wrong or 'equal'}", not wrong)
 
 
@@ -155,8 +155,8 @@ if __name__ == "__main__":
         for outcome in campaign(options.runs, Path(place), options.seed, tuple(options.ways)):
             outcomes.append(outcome)
             print(f"run {len(outcomes):3}  {outcome.story}", flush=True)
-            if not outcome.good:
-                print(Path(place, f"hurt-{len(outcomes) - 1}.log").read_text()[-4000:], file=sys.stderr)
-    bad = sum(not outcome.good for outcome in outcomes)
-    print(f"{len(outcomes)} runs, {bad} not as in peace")
+            if not outcome.passed:
+                print(Path(place, f"killed-{len(outcomes) - 1}.log").read_text()[-4000:], file=sys.stderr)
+    bad = sum(not outcome.passed for outcome in outcomes)
+    print(f"{len(outcomes)} runs, {bad} failed")
     sys.exit(bad > 0)

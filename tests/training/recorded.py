@@ -1,6 +1,6 @@
-"""`vitkit`, with a note of which samples every step was given: python -m tests.training.recorded FOLDER train digits …
+"""Run `vitkit` and record the samples of every step: python -m tests.training.recorded FOLDER train digits …
 
-Each process appends to a file of its own, a line per step; what a resumed run does again is noted again.
+Each process appends one line per step to its own file. Steps that a resumed run repeats are recorded again.
 """
 
 import json
@@ -13,33 +13,33 @@ from vitkit.data.loader import Batch
 from vitkit.training.trainer import Trainer
 
 
-def watch(folder: Path) -> None:
+def record(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{os.environ.get('RANK', '0')}-of-{os.environ.get('WORLD_SIZE', '1')}.jsonl"
     update = Trainer.update
 
-    def noted(self: Trainer, batch: Batch) -> tuple[float, float, float]:
+    def recorded(self: Trainer, batch: Batch) -> tuple[float, float, float]:
         step, found = self.state.clock.step, update(self, batch)
         with path.open("a") as file:
             file.write(json.dumps({"step": step, "samples": batch.keys.index.tolist(), "loss": found[0]}) + "\n")
         return found
 
-    Trainer.update = noted
+    Trainer.update = recorded
 
 
 def samples_by_step(folder: Path) -> dict[int, list[int]]:
-    """The samples of each step in order, put together from the processes that did it.
+    """Return the samples of each step, joined over the processes.
 
-    A step is whole when all processes of one world have noted it. What was done again must have been the same.
+    A step counts if all processes of one world recorded it. Repeated steps must have had the same samples.
     """
     worlds: dict[tuple[int, int], dict[int, list[int]]] = {}
     for path in folder.glob("*.jsonl"):
         rank, size = map(int, path.stem.split("-of-"))
         for line in path.read_text().splitlines():
-            if line.endswith("}"):  # else its writer was killed
+            if line.endswith("}"):  # otherwise its writer was killed
                 note = json.loads(line)
                 before = worlds.setdefault((size, note["step"]), {}).setdefault(rank, note["samples"])
-                assert before == note["samples"], f"step {note['step']} had other samples when it was done again"
+                assert before == note["samples"], f"step {note['step']} had other samples when it was repeated"
     found: dict[int, list[int]] = {}
     for (size, step), ranks in worlds.items():
         if len(ranks) == size:
@@ -49,11 +49,11 @@ def samples_by_step(folder: Path) -> dict[int, list[int]]:
 
 
 def losses(folder: Path) -> list[float]:
-    """Of each step, as the main process noted them."""
+    """Return the loss of each step, as recorded by the main process."""
     (path,) = folder.glob("0-of-*.jsonl")
     return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
 
 
 if __name__ == "__main__":
-    watch(Path(sys.argv[1]))
+    record(Path(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""A model that trains in a moment, and a run that is stopped in its midst."""
+"""Short runs of a small model, complete or interrupted."""
 
 import os
 import signal
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from vitkit.errors import Interrupted
-from vitkit.training import Recipe, Result, train
+from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
 
+SHORT = ["budget.epochs=0.2", "budget.minutes=0", "budget.validate_every=0.1", "batch=32"]
 SMALL: dict[str, Any] = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, patch_size=4, drop_path=0.1)
 
 
 def train_until(step: int, recipe: Recipe, folder: Path, number: int = signal.SIGINT) -> None:
-    """The signal arrives while that step is being computed."""
+    """Train until a signal arrives during this step."""
     original = loop.Trainer.update
 
     def update(self: loop.Trainer, batch: object) -> object:
@@ -30,10 +31,24 @@ def train_until(step: int, recipe: Recipe, folder: Path, number: int = signal.SI
     assert caught.value.exit_code == 128 + number
 
 
-def whole_and_resumed(
+def uninterrupted_and_resumed(
     recipe: Recipe, folder: Path, stopped_at: int = 3, number: int = signal.SIGINT
 ) -> tuple[Result, Result]:
-    """What comes of a run that nothing disturbs, and of one that is stopped and gone on with."""
-    whole = train(recipe, folder / "whole", quiet=True)
-    train_until(stopped_at, recipe, folder / "parts", number)
-    return whole, train(recipe, folder / "parts", resume=True, quiet=True)
+    """Return the results of an uninterrupted run, and of one that was interrupted and resumed."""
+    uninterrupted = train(recipe, folder / "uninterrupted", quiet=True)
+    train_until(stopped_at, recipe, folder / "interrupted", number)
+    return uninterrupted, train(recipe, folder / "interrupted", resume=True, quiet=True)
+
+
+def recipe(*changes: str, epochs: float = 0.2) -> Recipe:
+    short = get_recipe("digits").replace(config={**SMALL, "dropout": 0.1})
+    return short.override(["augment.mixup=0.2", f"budget.epochs={epochs}", "budget.validate_every=0.1", *changes])
+
+
+def run(folder: Path, *changes: str, resume: bool = False, **named: float) -> Result:
+    return train(recipe(*changes, **named), folder, resume=resume, quiet=True)
+
+
+def finetune(weights: Path, *changes: str) -> Recipe:
+    recipe = get_recipe("finetune").replace(data="digits", init=str(weights))
+    return recipe.override([*SHORT, "augment.flip=false", "augment.policy=none", *changes])

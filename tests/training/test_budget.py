@@ -5,7 +5,7 @@ import pytest
 from vitkit.training.budget import Clock
 
 
-def test_with_steps_progress_is_exactly_step_by_total() -> None:
+def test_with_epochs_progress_is_step_over_total() -> None:
     clock = Clock(total=7)
     seen = []
     while not clock.done:
@@ -15,7 +15,7 @@ def test_with_steps_progress_is_exactly_step_by_total() -> None:
     assert clock.progress == 1.0
 
 
-def test_a_restored_clock_goes_on_where_it_was() -> None:
+def test_a_restored_clock_continues_where_it_was() -> None:
     clock = Clock(total=10)
     for _ in range(4):
         clock.tick()
@@ -27,7 +27,7 @@ def test_a_restored_clock_goes_on_where_it_was() -> None:
 def run_for(
     minutes: float, pace_at: Callable[[float], float], reserve: float, guess: float
 ) -> tuple[Clock, list[float]]:
-    """A run on a machine with the given pace; the first guess at the pace may be wrong."""
+    """Simulate a run with the given seconds per step; the first prediction may be wrong."""
     clock = Clock(total=1, minutes=minutes, seconds=3.0)
     clock.replan(guess, reserve)
     seen = []
@@ -43,15 +43,15 @@ def run_for(
 
 @pytest.mark.parametrize("change", [1.0, 3.0, 0.4])
 @pytest.mark.parametrize("guess", [0.5, 5.0, 0.05])
-def test_with_minutes_the_run_ends_in_time_and_the_schedule_with_it(change: float, guess: float) -> None:
-    """A machine that changes its pace half-way, and a first guess that was ten times off."""
+def test_with_minutes_run_and_schedule_end_on_time(change: float, guess: float) -> None:
+    """The speed changes half-way, and the first prediction is up to ten times off."""
     clock, seen = run_for(2.0, lambda now: 0.5 * (change if now > 60 else 1.0), 5.0, guess)
     assert 120 - 5 - 2 * 1.5 < clock.seconds <= 120 - 5
     assert clock.progress > 0.97
     assert seen == sorted(seen)
 
 
-def test_with_minutes_progress_is_the_share_of_the_time_whatever_was_guessed() -> None:
-    """A bad guess must not burn the learning rate in the first seconds."""
+def test_with_minutes_progress_is_the_elapsed_fraction_whatever_speed_was_predicted() -> None:
+    """A wrong prediction must not use up the schedule in the first seconds."""
     _, seen = run_for(2.0, lambda now: 0.1, 5.0, guess=10.0)
     assert seen[100] == pytest.approx(10 / 112, rel=0.05)

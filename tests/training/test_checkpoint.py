@@ -17,20 +17,20 @@ def write(folder: Path, *steps: int, keep: int = 3) -> None:
         checkpoint.write_checkpoint(folder, step, {"w": torch.full((4,), float(step))}, {"note": step}, keep)
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_a_checkpoint_round_trips(tmp_path: Path) -> None:
     write(tmp_path, 5)
     tensors, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
     assert tensors["w"].tolist() == [5.0] * 4
     assert numbers["note"] == numbers["step"] == 5
 
 
-def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
+def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
     write(tmp_path, 1, 2, 3, 100, keep=2)
     assert sorted(p.name for p in tmp_path.glob("*.json")) == ["step-00000003.json", "step-00000100.json"]
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_no_checkpoint_at_all_is_none(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert checkpoint.load_latest(tmp_path) is None
 
 
@@ -53,21 +53,21 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, how: str) -> None:
+def test_a_damaged_checkpoint_is_skipped(tmp_path: Path, how: str) -> None:
     write(tmp_path, 1, 2)
     DAMAGE[how](tmp_path / "step-00000002.json")
     _, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 1
 
 
-def test_when_all_are_damaged_it_says_so(tmp_path: Path) -> None:
+def test_only_damaged_checkpoints_are_an_error(tmp_path: Path) -> None:
     write(tmp_path, 1)
     damage_bit(tmp_path / "step-00000001.json")
-    with pytest.raises(WorkError, match="none of the 1 checkpoints"):
+    with pytest.raises(WorkError, match=r"all checkpoints in .* are damaged \(1\)"):
         checkpoint.load_latest(tmp_path)
 
 
-def test_an_optimizer_goes_on_exactly_where_it_was() -> None:
+def test_a_restored_optimizer_takes_the_same_step() -> None:
     def parts() -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
         torch.manual_seed(0)
         layer = torch.nn.Linear(3, 3)
@@ -99,19 +99,19 @@ def test_the_best_weights_are_verified(tmp_path: Path) -> None:
     damage_bit(tmp_path / "best-00000007.json")
     with pytest.raises(WorkError, match="damaged"):
         checkpoint.read_best(tmp_path, 7, digest)
-    with pytest.raises(WorkError, match="best weights are gone"):
+    with pytest.raises(WorkError, match="best weights are missing"):
         checkpoint.read_best(tmp_path, 8, digest)
 
 
-def test_older_bests_are_forgotten_once_a_state_names_the_new_one(tmp_path: Path) -> None:
+def test_best_weights_that_no_checkpoint_refers_to_are_removed(tmp_path: Path) -> None:
     for step in (3, 7):
         checkpoint.write_best(tmp_path, step, {"w": torch.ones(2)})
     checkpoint.remove_stale_best(tmp_path, 7)
     assert [p.name for p in tmp_path.iterdir()] == ["best-00000007.safetensors"]
 
 
-def test_a_best_that_a_kept_state_names_is_kept(tmp_path: Path) -> None:
-    """The newest state may turn out damaged, and then the one before it is resumed."""
+def test_best_weights_of_a_kept_checkpoint_are_kept(tmp_path: Path) -> None:
+    """If the newest checkpoint is damaged, the one before it is resumed from."""
     weights = {"w": torch.ones(2)}
     for step in (3, 7, 9):
         digest = checkpoint.write_best(tmp_path, step, weights)
@@ -125,7 +125,7 @@ def test_a_best_that_a_kept_state_names_is_kept(tmp_path: Path) -> None:
     assert checkpoint.read_best(tmp_path, 7, numbers["best"]["sha256"])["w"].tolist() == [1.0, 1.0]
 
 
-def test_tidying_up_removes_what_is_half_written_and_nothing_that_counts(tmp_path: Path) -> None:
+def test_remove_partial_removes_incomplete_files_only(tmp_path: Path) -> None:
     write(tmp_path, 1, 2)
     checkpoint.write_best(tmp_path, 1, {"w": torch.ones(2)})
     whole = sorted(tmp_path.iterdir())
@@ -137,24 +137,24 @@ def test_tidying_up_removes_what_is_half_written_and_nothing_that_counts(tmp_pat
     assert sorted(tmp_path.iterdir()) == whole
 
 
-def test_a_run_goes_on_from_its_older_state_when_the_newest_is_damaged(tmp_path: Path) -> None:
+def test_a_run_resumes_from_an_older_checkpoint_if_the_newest_is_damaged(tmp_path: Path) -> None:
     settings = {"config.depth": 1, "budget.epochs": 0.3, "budget.validate_every": 0.01}
     settings |= {"keep.every_minutes": 0, "keep.last": 99, "machine.precision": "fp32", "machine.compile": "off"}
     recipe = get_recipe("digits").override([f"{key}={value}" for key, value in settings.items()])
     run, folder = tmp_path / "run", tmp_path / "run" / "checkpoints"
-    in_peace = train(recipe, run, quiet=True)
+    uninterrupted = train(recipe, run, quiet=True)
     manifests = sorted(folder.glob("step-*.json"))
     bests = {b["step"]: b["sha256"] for m in manifests if (b := json.loads(m.read_text())["best"])}
-    assert len(bests) > 2, "else there is nothing to lose"
+    assert len(bests) > 2, "the test needs several"
     assert all(checkpoint.read_best(folder, step, digest) for step, digest in bests.items())
     newest = manifests[-1]
     damage_bit(newest)
     (folder / f".best-00000001.safetensors.{platform.node()}-{os.getpid()}.tmp").write_bytes(b"torn")
-    assert train(recipe, run, resume=True, quiet=True).weights_sha256 == in_peace.weights_sha256
+    assert train(recipe, run, resume=True, quiet=True).weights_sha256 == uninterrupted.weights_sha256
     assert not list(folder.glob(".*.tmp"))
 
 
-def test_a_damaged_newer_checkpoint_does_not_push_out_the_one_just_written(tmp_path: Path) -> None:
+def test_a_damaged_newer_checkpoint_does_not_displace_a_new_one(tmp_path: Path) -> None:
     write(tmp_path, 100)
     damage_bit(tmp_path / "step-00000100.json")
     write(tmp_path, 60, keep=1)
@@ -163,7 +163,7 @@ def test_a_damaged_newer_checkpoint_does_not_push_out_the_one_just_written(tmp_p
 
 
 @pytest.mark.parametrize("shapes", [((4, 2), (3,)), ((4, 3),)], ids=["another shape", "one too many"])
-def test_a_state_of_other_parameters_is_refused(shapes: tuple[tuple[int, ...], ...]) -> None:
+def test_optimizer_state_of_other_parameters_is_refused(shapes: tuple[tuple[int, ...], ...]) -> None:
     def adamw(*sides: tuple[int, ...]) -> torch.optim.Optimizer:
         parameters = [torch.nn.Parameter(torch.ones(side)) for side in sides]
         for each in parameters:

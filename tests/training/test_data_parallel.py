@@ -1,4 +1,3 @@
-import dataclasses
 import gc
 import threading
 import weakref
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tests.inference.conftest import small_model
-from tests.training.small import SMALL, whole_and_resumed
+from tests.training.small import SMALL, uninterrupted_and_resumed
 from vitkit.data.loader import BatchLoader
 from vitkit.model import ViT, create_model
 from vitkit.runtime.data_parallel import torch_threads
@@ -190,7 +189,7 @@ def test_large_models_other_devices_and_several_processes_use_one_core() -> None
 
 def recipe(*changes: str) -> Recipe:
     """Return a recipe without dropout, so that its steps are data-parallel."""
-    short = dataclasses.replace(get_recipe("digits"), config={**SMALL, "drop_path": 0.0})
+    short = get_recipe("digits").replace(config={**SMALL, "drop_path": 0.0})
     given = ["budget.epochs=0.2", "budget.validate_every=0.1", "augment.mixup=0.2", "machine.threads=2", *changes]
     return short.override(given)
 
@@ -212,11 +211,11 @@ def test_the_loop_uses_one_thread_between_data_parallel_steps(tmp_path: Path, mo
 
         monkeypatch.setattr(where, name, noted)
 
-    note(loop.optimizer, "clip", "MainThread")
-    note(loop, "predict", "MainThread")
+    note(loop, "clip_gradients", "MainThread")
+    note(loop, "predict_val", "MainThread")
     note(BatchLoader, "batch", "feed")
     run(tmp_path / "run")
-    assert seen == {"clip": {1}, "batch": {1}, "predict": {2}}
+    assert seen == {"clip_gradients": {1}, "batch": {1}, "predict_val": {2}}
     assert torch.get_num_threads() == CORES
 
 
@@ -237,12 +236,12 @@ def test_a_resumed_data_parallel_run_gives_the_same_bits_and_is_close_to_a_singl
     monkeypatch.setattr(
         loop, "DataParallelBackward", lambda module, n: (cores.append(n), DataParallelBackward(module, n))[1]
     )
-    whole, resumed = whole_and_resumed(recipe(*changes), tmp_path)
-    assert resumed.weights_sha256 == whole.weights_sha256
-    alone = run(tmp_path / "alone", *changes, "machine.threads=1")
+    uninterrupted, resumed = uninterrupted_and_resumed(recipe(*changes), tmp_path)
+    assert resumed.weights_sha256 == uninterrupted.weights_sha256
+    one_core = run(tmp_path / "one-core", *changes, "machine.threads=1")
     assert cores == [2, 2, 2, 1]
     rounding = 2e-2 if "machine.precision=bf16" in changes else 1e-4
-    assert whole.val["nll"] == pytest.approx(alone.val["nll"], rel=rounding)
+    assert uninterrupted.val["nll"] == pytest.approx(one_core.val["nll"], rel=rounding)
 
 
 def test_out_of_memory_in_one_thread_halves_the_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

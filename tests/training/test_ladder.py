@@ -1,4 +1,4 @@
-"""The whole way up on the handwritten digits, from weights of one epoch on them, without a classifier."""
+"""k-NN, probe and fine-tuning on the handwritten digits, from weights of one epoch without a classifier."""
 
 import dataclasses
 import json
@@ -21,31 +21,31 @@ QUICK = ("budget.minutes=0", "budget.epochs=0.3", "batch=32", "augment.policy=no
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("weights")
-    recipe = dataclasses.replace(get_recipe("digits"), config=SMALL)
+    recipe = get_recipe("digits").replace(config=SMALL)
     train(recipe.override(["budget.epochs=1", "seed=7"]), folder / "run", quiet=True)
     model = load_model(folder / "run")
     model.reset_classifier(0)
     return str(save_model(model, folder / "headless"))
 
 
-def test_every_rung_is_measured_and_the_best_is_kept(weights: str, tmp_path: Path) -> None:
+def test_every_stage_is_measured_and_the_best_is_kept(weights: str, tmp_path: Path) -> None:
     said = []
     found = run_stages(
         "digits", weights, tmp_path / "out", changes=QUICK, quiet=True, on_stage=lambda r: said.append(r.name)
     )
     assert [r.name for r in found.stages] == said == ["knn", "probe", "finetune"]
-    for rung in found.stages:
-        low, high = rung.val["top1_interval"]
-        assert 0.3 < low < rung.val["top1"] < high
-        assert rung.test is not None
-        assert rung.seconds > 0
-        assert rung.core_seconds > 0
+    for stage in found.stages:
+        low, high = stage.val["top1_interval"]
+        assert 0.3 < low < stage.val["top1"] < high
+        assert stage.test is not None
+        assert stage.seconds > 0
+        assert stage.core_seconds > 0
     best = max((r for r in found.stages if r.run), key=lambda r: r.val["top1"])
     assert load_model(tmp_path / "out").info.metrics["val_top1"] == pytest.approx(best.val["top1"], abs=1e-6)
     assert json.loads((tmp_path / "out" / "ladder.json").read_text())["best"] == found.best
 
 
-def test_it_stops_where_time_or_mistakes_are_used_up(
+def test_it_stops_without_time_or_room_for_improvement(
     weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = run_stages("digits", weights, tmp_path / "late", minutes=0.5, quiet=True)
@@ -54,10 +54,10 @@ def test_it_stops_where_time_or_mistakes_are_used_up(
     monkeypatch.setattr(ladder, "ENOUGH", 0.1)
     enough = run_stages("digits", weights, tmp_path / "enough", quiet=True)
     assert [r.name for r in enough.stages] == ["knn", "probe"]
-    assert "nothing is left" in enough.stopped
+    assert "the linear probe reaches" in enough.stopped
 
 
-def test_what_is_done_is_kept_when_interrupted_and_gone_on_with(
+def test_finished_stages_are_kept_by_an_interrupted_and_resumed_ladder(
     weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = ladder.train
@@ -75,7 +75,7 @@ def test_what_is_done_is_kept_when_interrupted_and_gone_on_with(
     saved = json.loads((out / "ladder.json").read_text())
     assert [r["name"] for r in saved["rungs"]] == ["knn", "probe"]
     assert load_model(out).config.num_classes == 10, "the probe, for now"
-    with pytest.raises(UsageError, match="holds a ladder already: --resume"):
+    with pytest.raises(UsageError, match="already holds a ladder: continue it with --resume"):
         run_stages("digits", weights, out, quiet=True)
     with pytest.raises(UsageError, match="was started with"):
         run_stages("digits", weights, out, seed=5, resume=True, quiet=True)
@@ -100,18 +100,18 @@ def test_the_command_prints_a_table(weights: str, tmp_path: Path, capsys: pytest
     assert "too few to fine-tune" in said
 
 
-def test_a_rung_that_has_begun_is_not_gone_on_with_under_other_settings(tmp_path: Path) -> None:
+def test_a_stage_is_not_resumed_with_other_settings(tmp_path: Path) -> None:
     recipe = get_recipe("finetune").override(["optimizer.lr=1e-3"])
     (tmp_path / "finetune").mkdir()
     (tmp_path / "finetune" / "recipe.json").write_text(json.dumps(recipe.to_dict()))
-    with pytest.raises(UsageError, match="begun with other settings: leave out --set"):
+    with pytest.raises(UsageError, match="was started with other settings: omit --set"):
         ladder._run_training("finetune", recipe, tmp_path, True, True, ("optimizer.lr=2e-3",))
 
 
-def test_every_rung_has_the_same_split(weights: str, tmp_path: Path) -> None:
-    """Else fine-tuning would be judged by images that its probe was fitted to."""
+def test_all_stages_have_the_same_split(weights: str, tmp_path: Path) -> None:
+    """Otherwise fine-tuning would be evaluated on images that its probe was fitted to."""
     found = run_stages("digits", weights, tmp_path, changes=(*QUICK, "val_fraction=0.3"), quiet=True)
-    assert len({rung.val["n"] for rung in found.stages}) == 1
+    assert len({stage.val["n"] for stage in found.stages}) == 1
     recipes = [json.loads((tmp_path / name / "recipe.json").read_text()) for name in ("probe", "finetune")]
     assert [recipe["val_fraction"] for recipe in recipes] == [0.3, 0.3]
     assert recipes[1]["init"] == str(tmp_path / "probe")

@@ -1,4 +1,4 @@
-"""Data sets that are not held decoded in memory: the same numbers, and a second start that decodes nothing."""
+"""Data sets that do not fit into memory give the same result, and are checked once."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def numbers(result: Result) -> tuple:
     return result.weights_sha256, *((m["n"], m["top1"], m["nll"]) for m in (result.val, result.test))
 
 
-def test_streamed_splits_give_the_same_model_and_the_same_numbers(
+def test_streamed_splits_give_the_same_model_and_metrics(
     folder: Path, held: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed, "MEMORY", 0)

@@ -1,4 +1,4 @@
-"""`vitkit train --processes 2`: real processes, that are stopped, and go on as one."""
+"""`vitkit train --processes 2`: real processes, their signals and errors."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     two, one = (run(*command(tmp_path / n, "--epochs", "0.2", "--processes", n)) for n in ("2", "1"))
     assert (two.returncode, one.returncode) == (0, 0), two.stderr + one.stderr
-    found, expected = json.loads(two.stdout), json.loads(one.stdout)  # one document: only the first process speaks
+    found, expected = json.loads(two.stdout), json.loads(one.stdout)  # one document: only the first process prints
     assert found["steps"] == expected["steps"] > 3
     assert found["val"]["nll"] == pytest.approx(expected["val"]["nll"], rel=1e-4)
 
@@ -50,17 +50,17 @@ def test_a_signal_to_the_command_saves_and_stops_all_its_processes(tmp_path: Pat
     _, told = parent.communicate(timeout=60)
     assert parent.returncode == 128 + number, told
     assert told.count("saved") == 1, told
-    assert find_latest(out / "checkpoints")  # only what verifies is found
+    assert find_latest(out / "checkpoints")  # finds intact checkpoints only
 
 
-def test_when_one_process_fails_the_others_are_asked_to_leave() -> None:
+def test_when_one_process_fails_the_others_are_stopped() -> None:
     script = "import os, sys, time; time.sleep(60) if os.environ['RANK'] == '0' else sys.exit(3)"
     began = time.monotonic()
     assert launch([sys.executable, "-c", script], 2) == 3
     assert time.monotonic() - began < 20
 
 
-def test_each_process_knows_its_number_and_gets_its_share_of_the_cores(tmp_path: Path) -> None:
+def test_each_process_gets_its_rank_and_its_share_of_the_cores(tmp_path: Path) -> None:
     script = (
         "import os, pathlib, sys; told = [os.environ[k] for k in ('LOCAL_RANK', 'WORLD_SIZE', 'OMP_NUM_THREADS')]; "
         "pathlib.Path(sys.argv[1], os.environ['RANK']).write_text(' '.join(told))"
@@ -73,20 +73,20 @@ def test_each_process_knows_its_number_and_gets_its_share_of_the_cores(tmp_path:
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "two"])
-def test_a_number_of_processes_that_is_none_is_refused(tmp_path: Path, count: str) -> None:
+def test_an_invalid_number_of_processes_is_refused(tmp_path: Path, count: str) -> None:
     done = run(*command(tmp_path / "run", "--processes", count))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_is_wrong_with_the_data_is_said_once(tmp_path: Path) -> None:
+def test_an_error_in_the_data_is_printed_once(tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "vitkit", "train", "nosuch", "--out", str(tmp_path / "run"), "--processes", "2")
     assert done.returncode == 2
     assert done.stderr.startswith("vitkit: unknown data set 'nosuch'")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_ended_a_process_other_than_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_another_rank_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     script = "import os, time; time.sleep(60) if os.environ['RANK'] == '0' else [][0]"
     assert launch([sys.executable, "-c", script], 2) == 1
     assert "IndexError" in capsys.readouterr().err

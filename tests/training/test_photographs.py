@@ -1,4 +1,4 @@
-"""Real photographs, from scratch: what they are packed in makes no difference."""
+"""Photographs give the same weights from a parquet file and from a folder."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ SHORT = ["model=vit_nano_patch4_32", "batch=32", "budget.epochs=0.5", "machine.p
 
 @pytest.fixture(scope="module")
 def packed(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every sixth photograph of the groceries, as parquet."""
+    """Return a parquet file of every sixth photograph of the groceries."""
     table = pq.read_table(shared_data / "grocery.parquet")
     path = tmp_path_factory.mktemp("grocery") / "some.parquet"
     pq.write_table(table.take(list(range(0, len(table), 6))), path)
@@ -23,7 +23,7 @@ def packed(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(packed: Path) -> Path:
-    """The same as a folder of class folders, under other names."""
+    """Return a folder of class folders with the same images, under other names."""
     folder = packed.parent / "folder"
     for i, row in enumerate(pq.read_table(packed).to_pylist()):
         image = row["image"]["bytes"] if isinstance(row["image"], dict) else row["image"]

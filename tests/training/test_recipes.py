@@ -1,4 +1,4 @@
-"""Named recipes: each can be built, saved and gone on with; what is too long to train here makes its first steps."""
+"""Named recipes: each can be built and saved; those that take too long to train here run their first steps."""
 
 import dataclasses
 from pathlib import Path
@@ -12,15 +12,15 @@ from vitkit.training.recipes import RECIPES
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_states_its_promise_and_survives_being_saved(name: str) -> None:
+def test_a_recipe_states_its_expected_result_and_round_trips(name: str) -> None:
     recipe = get_recipe(name)
-    assert len(recipe.promise) > 20
+    assert len(recipe.expected_result) > 20
     assert Recipe.from_dict(recipe.to_dict()) == recipe
     if recipe.model:
         create_model(recipe.model, device="meta", **recipe.config)
 
 
-def test_the_classic_model_is_the_tutorials_own_size() -> None:
+def test_the_classic_model_has_the_size_of_the_tutorials() -> None:
     recipe = get_recipe("cifar10_classic")
     model = create_model(recipe.model, device="meta", **recipe.config)
     c = model.config
@@ -34,8 +34,8 @@ def test_the_fast_model_stays_under_its_limit() -> None:
     assert sum(p.numel() for p in model.parameters()) <= 300_000
 
 
-def test_the_imagenet_recipe_makes_its_steps(tmp_path: Path) -> None:
-    """The whole recipe but its batch and its ninety epochs, on noise."""
+def test_the_imagenet_recipe_trains(tmp_path: Path) -> None:
+    """The recipe with a smaller batch and one epoch, on noise."""
     noise = np.random.default_rng(0).integers(0, 256, (12, 96, 80, 3), dtype=np.uint8)
     labels = np.arange(12) % 3
     np.savez(

@@ -1,6 +1,5 @@
 import pytest
 
-from vitkit.training.ema import ema_decay
 from vitkit.training.recipe import Schedule
 from vitkit.training.schedule import image_size, lr_factor
 
@@ -18,25 +17,20 @@ def test_every_shape_warms_up_to_one_and_never_exceeds_it(shape: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "middle", "end"), [("cosine", 0.5, 0.0), ("linear", 0.5, 0.0), ("constant", 1.0, 1.0), ("wsd", 1.0, 0.0)]
 )
-def test_shapes_fall_as_their_names_say(shape: str, middle: float, end: float) -> None:
+def test_each_shape_has_its_values_at_middle_and_end(shape: str, middle: float, end: float) -> None:
     s = Schedule(shape=shape, warmup=0.0, decay=0.2)
     assert lr_factor(0.5, s) == pytest.approx(middle)
     assert lr_factor(1.0, s) == pytest.approx(end)
 
 
-def test_stable_then_decay_falls_in_its_last_share() -> None:
+def test_wsd_decays_in_its_last_fraction() -> None:
     s = Schedule(shape="wsd", warmup=0.0, decay=0.2)
     assert lr_factor(0.79, s) == 1.0
     assert lr_factor(0.9, s) == pytest.approx(0.5)
 
 
-def test_the_floor_is_the_last_rate() -> None:
+def test_the_floor_is_the_final_learning_rate() -> None:
     assert lr_factor(1.0, Schedule(floor=0.1)) == pytest.approx(0.1)
-
-
-def test_the_average_forgets_the_random_start() -> None:
-    assert ema_decay(0, 0.999) == 0.1
-    assert ema_decay(10**6, 0.999) == 0.999
 
 
 def test_resolution_grows_with_progress() -> None:
@@ -45,7 +39,7 @@ def test_resolution_grows_with_progress() -> None:
     assert image_size(0.3, Schedule(), (32, 48), (4, 4)) == (32, 48)
 
 
-def test_a_share_of_the_size_is_a_whole_number_of_patches() -> None:
+def test_fractional_sizes_are_rounded_to_patches() -> None:
     s = Schedule(sizes=((0.0, 0.7), (0.5, 1.0)))
     assert image_size(0.2, s, (224, 224), (16, 16)) == (160, 160)
     assert image_size(0.2, s, (32, 64), (4, 8)) == (24, 48)

@@ -1,4 +1,4 @@
-"""Training from shards is the training from what was packed, to the last bit."""
+"""Training from shards gives the same bits as training from the packed data."""
 
 import json
 from pathlib import Path
@@ -30,22 +30,22 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-@pytest.mark.parametrize("crop", ["resized", "pad"])  # read anew each time, and held
-def test_a_folder_and_its_shards_end_in_the_same_weights(
+@pytest.mark.parametrize("crop", ["resized", "pad"])  # read from files, and held in memory
+def test_a_folder_and_its_shards_give_the_same_weights(
     crop: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = {}
     for name, to in {"tars": "tar", "tables": "parquet", "back": "folder"}.items():
         assert main(["pack", str(photos), str(tmp_path / name), "--to", to, "--shard-size", "25kB", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert told["shards"] > 2 or to == "folder"
+        packed = json.loads(capsys.readouterr().out)
+        assert packed["shards"] > 2 or to == "folder"
     for name in ("photos", "tars", "tables", "back"):
         words = ("--model", "vit_nano_patch4_32", "--epochs", "1")
         found[name] = weights(tmp_path / name, tmp_path / f"run-{name}", capsys, *words, **{"augment.crop": crop})
     assert len(set(found.values())) == 1, found
 
 
-def test_arrays_and_their_shards_end_in_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arrays_and_their_shards_give_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "digits", str(tmp_path / "shards"), "--shard-size", "1MB", "--json"]) == 0
     capsys.readouterr()
     words = ("--recipe", "digits", "--epochs", "0.1")
@@ -54,7 +54,7 @@ def test_arrays_and_their_shards_end_in_the_same_weights(tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
-def test_photographs_and_their_shards_end_in_the_same_weights(
+def test_photographs_and_their_shards_give_the_same_weights(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grocery = shared_data / "grocery.parquet"

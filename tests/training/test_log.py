@@ -1,0 +1,26 @@
+import json
+from pathlib import Path
+
+from vitkit.training.log import RunLogger, StepMetrics
+
+
+def test_metrics_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    logger = RunLogger(tmp_path, quiet=True)
+    for step in (10, 20, 30):
+        logger.record(step, loss=1.0)
+    logger.file.write('{"step": 4')  # killed in the middle of a line
+    logger.drop_after(20)
+    logger.record(30, loss=2.0)
+    logger.close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(e["step"], e["loss"]) for e in lines] == [(10, 1.0), (20, 1.0), (30, 2.0)]
+
+
+def test_a_non_finite_step_is_left_out_of_the_means() -> None:
+    metrics = StepMetrics()
+    for loss in (1.0, float("nan"), 3.0):
+        metrics.add(loss, 0.5, 2.0, images=4)
+    assert metrics.means() | {"images_per_s": 0} == {
+        "loss": 2.0, "accuracy": 0.5, "gradient_norm": 2.0, "images_per_s": 0,
+    }  # fmt: skip
+    assert (metrics.steps, metrics.images) == (3, 12)
