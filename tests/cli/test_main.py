@@ -77,7 +77,7 @@ def test_summary_at_a_larger_image_size_costs_more() -> None:
     [
         (["models", "resnet"], "unknown model 'resnet'"),
         (["summary", "vit_bse_patch16_224"], "did you mean 'vit_base_patch16_224'"),
-        (["train", "no/such/place", "--out", "x"], "unknown data set 'no/such/place'"),
+        (["train", "no/such/place", "--out", "x"], "there is no file or folder 'no/such/place'"),
         (["train", "digits", "--out", "x", "--recipe", "digit"], "did you mean 'digits'"),
         (["train", "digits", "--out", "x", "--model", "vit_nano"], "unknown model 'vit_nano'"),
         (["train", "digits", "--out", "x", "--set", "optimzer.lr=1"], "did you mean 'optimizer.lr'"),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitkit.data import fingerprint
+from vitkit.data import dataset
 from vitkit.data import split as arrange
 from vitkit.data.dataset import ArrayImages, Dataset, FileImages, Split
-from vitkit.data.fingerprint import content_hash, hash_content
+from vitkit.data.fingerprint import hash_content
 from vitkit.data.open import open_data
 from vitkit.data.pipeline import CorruptionBudget
 from vitkit.data.split import stratified
@@ -128,7 +128,7 @@ def test_the_fingerprint_sees_content_class_and_split_but_no_names(tmp_path: Pat
 
 
 def test_a_large_file_is_stamped_by_its_ends(tmp_path: Path) -> None:
-    """The file and its bytes in a table have one content_hash, and a byte at either end changes it."""
+    """The file and its bytes in a table have one hash, and a byte at either end changes it."""
     content = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
     variants = [content, b"x" + content[1:], content[:-1] + b"x", content + b"x"]
     marks = set()
@@ -151,7 +151,7 @@ def test_uncompressed_files_are_stamped_whole(tmp_path: Path) -> None:
             Image.fromarray(pixels).save(tmp_path / "a" / f"{i}.{kind}")
     paths = sorted(map(str, (tmp_path / "a").iterdir()))
     from_files, from_bytes = FileImages(paths), [Path(path).read_bytes() for path in paths]
-    stamps = [content_hash(from_files, i) for i in range(4)]
+    stamps = [from_files.content_hash(i) for i in range(4)]
     assert len(set(stamps)) == 4
     assert stamps == [hash_content(content) for content in from_bytes]
 
@@ -202,15 +202,16 @@ def test_the_split_of_an_image_does_not_depend_on_its_place() -> None:
 
 
 def test_a_set_too_large_to_read_first_goes_by_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (arrange, fingerprint):
+    for module in (arrange, dataset):
         monkeypatch.setattr(module, "CONTENT_LIMIT", 8)
     rows = [r for r in ROWS if r[0] == "train"]
     folder = write_folder(tmp_path / "here", rows, splits=False)
-    monkeypatch.setattr(arrange, "content_hashes", lambda images: pytest.fail("images were read"))
-    whole = open_data(folder, val_fraction=0).splits["train"]
+    with monkeypatch.context() as patch:
+        patch.setattr(dataset, "hash_images", lambda images: pytest.fail("images were read"))
+        whole = open_data(folder, val_fraction=0).splits["train"]
+        made = open_data(folder, val_fraction=0.2)
     names = [whole.images.name(i) for i in range(30)]
     assert names == sorted(names)
-    made = open_data(folder, val_fraction=0.2)
     assert np.bincount(made.splits["val"].labels).tolist() == [2, 2, 2]
     moved = open_data(folder.rename(tmp_path / "there"), val_fraction=0.2)
     in_val = [[Path(d.splits["val"].images.name(i)).name for i in range(6)] for d in (made, moved)]
@@ -243,11 +244,11 @@ def test_folder_oddities_are_noted(tmp_path: Path) -> None:
     assert len(dataset.splits["train"]) == 31
     assert dataset.class_names == CLASSES
     notes = "\n".join(dataset.notes)
-    assert "ant: left out 1 files that are no images (.txt)\n" in notes
-    assert "bee: left out 1 files that are no images (.HEIC); export those as JPEG" in notes
-    assert "nothing: no images" in notes
-    assert "train: left out 1 images that" in notes
-    assert "beside the splits (docs)" in notes
+    assert "ant: ignored 1 files that are not images (.txt)\n" in notes
+    assert "bee: ignored 1 files that are not images (.HEIC); export them as JPEG" in notes
+    assert "nothing: ignored, it has no images" in notes
+    assert "train: ignored 1 images that" in notes
+    assert "next to the splits (docs)" in notes
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ def test_csv_of_numbers_means_class_indices(tmp_path: Path) -> None:
     rows = [("train", str(i % 3 * 2), picture(i)) for i in range(12)]
     dataset = open_data(write_csv(tmp_path, rows, ("image", "label")), val_fraction=0)
     assert dataset.class_names == ["0", "1", "2", "3", "4"]
-    assert not dataset.named
+    assert not dataset.has_class_names
     assert np.bincount(dataset.splits["train"].labels).tolist() == [4, 0, 4, 0, 4]
     assert dataset.notes == ("2 of the 5 classes have no images",)
 
@@ -290,7 +291,7 @@ def test_another_label_column(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "x.parquet", table)
     assert len(open_data(path, label="fine").class_names) == 6
     with pytest.raises(
-        UnknownNameError, match=r"unknown column 'fin'; did you mean 'fine'.*it has image, label, split"
+        UnknownNameError, match=r"unknown column 'fin'; did you mean 'fine'.*x.parquet has image, label, split"
     ):
         open_data(path, label="fin")
 
@@ -331,7 +332,7 @@ def test_huggingface_names_and_integer_labels(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "train-0.parquet", table, {b"huggingface": json.dumps(features).encode()})
     dataset = open_data(path, val_fraction=0)
     assert dataset.class_names == ["zebra", "ape"]
-    assert dataset.named
+    assert dataset.has_class_names
     assert dataset.splits["train"].images.name(0) in {f"{i}.png" for i in range(0, 8, 2)}
 
 
@@ -403,7 +404,7 @@ def test_the_fingerprint_of_arrays_knows_no_order_either(tmp_path: Path) -> None
 
 
 def test_unknown_names_are_answered_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown data set 'cifar'; did you mean 'cifar10'"):
+    with pytest.raises(DataError, match="there is no file or folder 'cifar'; did you mean 'cifar10'"):
         open_data("cifar")
     (tmp_path / "x.txt").touch()
     with pytest.raises(DataError, match="not a data set; expected a folder"):
@@ -434,5 +435,5 @@ def test_groceries_from_parquet_and_from_an_unpacked_folder(shared_data: Path, t
 
 def test_all_corrupt_images_that_are_known_are_counted() -> None:
     corrupt = CorruptionBudget(50, 0.01)
-    with pytest.raises(DataError, match=r"20 of 50 images .* the first: 0: torn .*--set corrupt_limit=SHARE"):
+    with pytest.raises(DataError, match=r"20 of 50 images .* the first: 0: torn .*--set corrupt_limit=FRACTION"):
         corrupt.add(*(CorruptImageError(str(i), "torn") for i in range(20)))

@@ -63,7 +63,7 @@ def test_planted_faults_are_found(faulty: Path) -> None:
     assert found.splits == {"train": 15, "val": 6, "test": 6}
     assert found.classes == {"cat": {"train": 8, "val": 3, "test": 3}, "dog": {"train": 7, "val": 3, "test": 3}}
     assert seen[-1] == (27, 27)
-    assert {"/".join(Path(name).parts[-3:]): split for split, name, _ in found.corrupt} == {
+    assert {"/".join(Path(failure.name).parts[-3:]): split for split, failure in found.corrupt} == {
         "train/cat/broken.jpg": "train", "train/cat/text.png": "train"}  # fmt: skip
     assert [
         (c.kind, names(c.members)) for c in sorted(found.leaks, key=lambda c: (c.kind, c.members[0].split == "train"))
@@ -134,7 +134,7 @@ def test_the_parser_stays_light() -> None:
 def test_nothing_decodable_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.jpg").write_bytes(b"no")
-    with pytest.raises(DataError, match=r"none of its 1 images can be decoded; .*x\.jpg: is not an image"):
+    with pytest.raises(DataError, match=r"none of its 1 images can be decoded, such as .*x\.jpg: is not an image"):
         inspect_data(open_data(tmp_path))
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from vitkit.data.dataset import FileImages, Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import ReadabilityCache, filter_readable
-from vitkit.data.readers.tables import ParquetImages
+from vitkit.data.readers.parquet import ParquetImages
 
 
 class Counting:
@@ -43,8 +43,8 @@ def split(tmp_path: Path) -> Split:
 def look(split: Split, data: str = "data") -> tuple[list[str], list[int]]:
     """(whom it was asked about, what is filter_readable), by a run of its own."""
     check = Counting()
-    kept, bad = filter_readable(split, check, 0.5, known=ReadabilityCache(data))
-    assert [Path(name).name for name, _ in bad] == [f"{i}.png" for i in split.labels if i not in kept.labels]
+    kept, bad = filter_readable(split, check, 0.5, cache=ReadabilityCache(data))
+    assert [Path(failure.name).name for failure in bad] == [f"{i}.png" for i in split.labels if i not in kept.labels]
     return sorted(check.asked), kept.labels.tolist()
 
 
@@ -88,10 +88,10 @@ def test_images_inside_of_a_table_are_known_by_their_content(split: Split) -> No
 
 def test_a_cache_that_cannot_be_written_or_is_damaged_costs_time_only(split: Split, cache: Path) -> None:
     look(split)
-    (stored,) = (cache / "filter_readable").iterdir()
+    (stored,) = (cache / "usable").iterdir()
     stored.write_bytes(stored.read_bytes()[:-3])
     assert len(look(split)[0]) == 2, "one record was torn, and one image is bad"
     stored.unlink()
-    cache.joinpath("filter_readable").rmdir()
-    cache.joinpath("filter_readable").write_text("a file where the folder should be")
+    cache.joinpath("usable").rmdir()
+    cache.joinpath("usable").write_text("a file where the folder should be")
     assert len(look(split)[0]) == len(look(split)[0]) == 6

@@ -26,13 +26,13 @@ def split(tmp_path: Path) -> Split:
 
 
 def both(split: Split, monkeypatch: pytest.MonkeyPatch) -> tuple[CachedView, StreamingView]:
-    held, kept, bad = make_view(split, SEEN, limit=1.0)
+    held, kept, bad = make_view(split, SEEN, corrupt_limit=1.0)
     monkeypatch.setattr(loader, "MEMORY", 22 * 3 * 16 * 16 - 1)
-    streamed, kept_too, bad_too = make_view(split, SEEN, limit=1.0)
+    streamed, kept_too, bad_too = make_view(split, SEEN, corrupt_limit=1.0)
     assert isinstance(held, CachedView)
     assert isinstance(streamed, StreamingView)
     assert kept.labels.tolist() == kept_too.labels.tolist()
-    assert [name for name, _ in bad] == [name for name, _ in bad_too]
+    assert bad == bad_too
     return held, streamed
 
 
@@ -51,7 +51,7 @@ def test_arrays_too_large_to_hold_twice_are_streamed_as_they_are(monkeypatch: py
     pixels = np.random.default_rng(0).integers(0, 256, (10, 16, 16, 3), dtype=np.uint8)
     seen = SEEN.replace(crop_fraction=1.0)
     monkeypatch.setattr(loader, "MEMORY", 0)
-    streamed, _, _ = make_view(Split(ArrayImages(pixels, "a"), np.zeros(10, int)), seen, limit=0.0)
+    streamed, _, _ = make_view(Split(ArrayImages(pixels, "a"), np.zeros(10, int)), seen, corrupt_limit=0.0)
     assert torch.equal(torch.cat(list(streamed.batches(4))).permute(0, 2, 3, 1), torch.from_numpy(pixels))
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from vitkit.data.dataset import Split
 from vitkit.data.rng import permutation
 from vitkit.data.sampler import Sampler, ShuffleWindows, shuffle_windows
-from vitkit.data.shards.reader import Names, Rows, Shard, ShardImages
+from vitkit.data.shards.index import PackedStrings, SampleTable, Shard
+from vitkit.data.shards.reader import ShardImages
 
 
 def make(counts: list[int], limit: int, seed: int = 0) -> ShuffleWindows:
@@ -82,7 +83,7 @@ def shards(column: str, size: int, monkeypatch: pytest.MonkeyPatch) -> Split:
     count = 40
     files = [Shard(f"{i}", count // 2, 10, groups=(4, 10, 6)) for i in range(2)]
     place = np.tile(np.arange(count // 2), 2) * (1 if column else size)
-    rows = Rows(np.repeat([0, 1], count // 2), place, np.full(count, size), Names.of(["x"] * count))
+    rows = SampleTable(np.repeat([0, 1], count // 2), place, np.full(count, size), PackedStrings.of(["x"] * count))
     return Split(ShardImages(files, rows, column), np.zeros(count, np.int64))
 
 

@@ -8,7 +8,7 @@ from vitkit.evaluation.label_map import match_labels
 
 def data(names: list[str], named: bool = True) -> Dataset:
     split = Split(ArrayImages(np.zeros((3, 8, 8), np.uint8), "x"), np.array([0, 1, 1]))
-    return Dataset("pets", names, {"test": split}, named=named)
+    return Dataset("pets", names, {"test": split}, has_class_names=named)
 
 
 def test_labels_are_matched_by_name() -> None:

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vitkit.data.dataset import ArrayImages, Dataset, Split
+from vitkit.data.dataset import ArrayImages, Dataset, ImageSource, Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, InputError, UnknownNameError, WeightsError
 from vitkit.evaluation import evaluate, predict_logits, predict_split, resolution_sweep
@@ -20,7 +20,7 @@ from .conftest import DIGITS, Digits
 GREY = Preprocess(size=(8, 8), channels=1, fit="squash", crop_fraction=1.0, mean=(0.0,), std=(1.0,))
 
 
-class Files:
+class Files(ImageSource):
     """Encoded images in memory, as a folder or a parquet file gives them."""
 
     def __init__(self, contents: list[bytes]) -> None:
@@ -179,7 +179,7 @@ def test_a_corrupt_image_is_left_out_and_named(digits: Digits, linear: nn.Module
 def test_more_than_one_percent_of_corrupt_images_is_an_error(digits: Digits, linear: nn.Module) -> None:
     contents = [png(p) for p in digits.pixels[:199]]
     contents[3] = contents[100] = b"no image"
-    with pytest.raises(DataError, match=r"2 of 199 images cannot be used.* 3\.png: is not an image"):
+    with pytest.raises(DataError, match=r"2 of 199 images cannot be read.* 3\.png: is not an image"):
         evaluate(linear, Split(Files(contents), digits.labels[:199]), GREY, DIGITS)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitkit.data.dataset import FileImages, Split
+from vitkit.data.dataset import FileImages, ReadFailure, Split
 from vitkit.data.decode import MAX_PIXELS, decode
 from vitkit.data.open import open_data
 from vitkit.data.pipeline import CorruptionBudget, read_split
@@ -178,9 +178,11 @@ def folder_with_bad(tmp_path: Path, good: int, bad: int) -> Path:
 def test_corrupt_files_are_named_and_left_out_under_the_limit(tmp_path: Path) -> None:
     split = open_data(folder_with_bad(tmp_path, good=198, bad=2), val_fraction=0).splits["train"]
     seen: list[tuple[int, int]] = []
-    kept, bad = filter_readable(split, Preprocess(size=16), limit=0.01, progress=lambda *state: seen.append(state))
-    assert sorted(Path(name).name for name, _ in bad) == ["bad000.jpg", "bad001.jpg"]
-    assert all("truncated" in reason for _, reason in bad)
+    kept, bad = filter_readable(
+        split, Preprocess(size=16), corrupt_limit=0.01, progress=lambda *state: seen.append(state)
+    )
+    assert sorted(Path(failure.name).name for failure in bad) == ["bad000.jpg", "bad001.jpg"]
+    assert all("truncated" in failure.reason for failure in bad)
     assert len(kept) == 198
     assert seen[-1] == (200, 200)
     names = [kept.images.name(i) for i in range(len(kept))]
@@ -191,16 +193,16 @@ def test_corrupt_files_are_named_and_left_out_under_the_limit(tmp_path: Path) ->
 def test_too_many_corrupt_files_are_an_error(tmp_path: Path) -> None:
     split = open_data(folder_with_bad(tmp_path, good=97, bad=3), val_fraction=0).splits["train"]
     with pytest.raises(
-        DataError, match=r"\d of 100 images cannot be used, more than the limit of 1.00%; the first: .*bad"
+        DataError, match=r"\d of 100 images cannot be read, more than the limit of 1.00%; the first: .*bad"
     ):
         filter_readable(split, Preprocess(size=16))
-    assert len(filter_readable(split, Preprocess(size=16), limit=0.03)[0]) == 97
+    assert len(filter_readable(split, Preprocess(size=16), corrupt_limit=0.03)[0]) == 97
 
 
 def test_results_come_in_order_with_their_labels(tmp_path: Path) -> None:
     split = open_data(folder_with_bad(tmp_path, good=30, bad=1), val_fraction=0).splits["train"]
     preprocess = Preprocess(size=16)
-    results, kept, _ = read_split(split, preprocess, limit=0.1)
+    results, kept, _ = read_split(split, preprocess, corrupt_limit=0.1)
     for i in range(len(kept)):
         assert (results[i] == preprocess(kept.images[i])).all()
 
@@ -208,15 +210,15 @@ def test_results_come_in_order_with_their_labels(tmp_path: Path) -> None:
 def test_a_corrupt_image_counts_once_however_often_it_is_met() -> None:
     corrupt = CorruptionBudget(total=100, limit=0.01)
     for _ in range(5):
-        corrupt.add(CorruptImageError("a.jpg", "is empty"))
-    assert corrupt.found == {"a.jpg": "is empty"}
+        corrupt.add(ReadFailure("a.jpg", "is empty"))
+    assert corrupt.failures == [ReadFailure("a.jpg", "is empty")]
     with pytest.raises(DataError, match="2 of 100 images"):
-        corrupt.add(CorruptImageError("b.jpg", "is empty"))
+        corrupt.add(ReadFailure("b.jpg", "is empty"))
 
 
 def test_a_file_that_vanished_is_a_corrupt_one(tmp_path: Path) -> None:
     photograph().save(tmp_path / "a.png")
     split = Split(FileImages([str(tmp_path / "a.png"), str(tmp_path / "gone.png")]), np.array([0, 1]))
-    kept, bad = filter_readable(split, Preprocess(size=16), limit=0.5)
+    kept, bad = filter_readable(split, Preprocess(size=16), corrupt_limit=0.5)
     assert len(kept) == 1
-    assert bad == [(str(tmp_path / "gone.png"), "there is no such file")]
+    assert bad == [ReadFailure(str(tmp_path / "gone.png"), "there is no such file")]

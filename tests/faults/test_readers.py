@@ -109,7 +109,7 @@ def test_train_refuses_above_the_limit_and_leaves_them_out_below(
     data = WAYS[way](tmp_path / "data")
     code, _, err = vitkit(capsys, *train_words(data, tmp_path / "refused"))
     assert code == 2
-    assert "of 39 images cannot be used, more than the limit of 1.00%; the first: " in err
+    assert "of 39 images cannot be read, more than the limit of 1.00%; the first: " in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "refused").exists()
 

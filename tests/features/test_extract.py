@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tests.features.conftest import SEEN, small_model
-from vitkit.data.dataset import Split
+from vitkit.data.dataset import ImageSource, Split
 from vitkit.errors import CorruptImageError, DataError
 from vitkit.features import extract_features
 from vitkit.features.extract import classify_features, set_head
@@ -46,7 +46,7 @@ def test_a_model_in_training_mode_gives_the_same_features_and_stays_in_it(split:
     assert model.training
 
 
-class Torn:
+class Torn(ImageSource):
     """Every tenth image cannot be read."""
 
     def __init__(self, images: object, every: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from vitkit.data.sampler import share
+from vitkit.data.sampler import rank_rows
 from vitkit.errors import ConfigError
 from vitkit.model import ViTConfig, create_model
 from vitkit.model.variants import get_config
@@ -108,7 +108,7 @@ def test_a_batch_with_fewer_images_than_ranks_is_refused() -> None:
 
 @pytest.mark.parametrize(("batch", "ranks"), [(64, 8), (100, 7), (7, 7), (4099, 64)])
 def test_the_share_is_that_of_the_rank_with_most_images(batch: int, ranks: int) -> None:
-    parts = [share(batch, (rank, ranks)) for rank in range(ranks)]
+    parts = [rank_rows(batch, (rank, ranks)) for rank in range(ranks)]
     assert Job(SMALL, batch, ranks).share == max(p.stop - p.start for p in parts)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.training.multi_process import assert_same_run
 from tests.training.multi_process import train as train_processes
 from tests.training.small import run
-from vitkit.data.sampler import Sampler, largest_share, share
+from vitkit.data.sampler import Sampler, max_rank_rows, rank_rows
 from vitkit.errors import ConfigError
 
 # Muon, the average of the weights, mixed pairs and a batch in parts: all at once, and every step is saved. Of two
@@ -46,10 +46,10 @@ def test_any_number_of_ranks_sees_the_batches_of_one_rank_in_the_same_order(
 ) -> None:
     sampler = Sampler(count, int(ranks * per_rank), seed)
     whole = sampler.at(step)
-    rows = [share(sampler.batch_size, (rank, ranks)) for rank in range(ranks)]
+    rows = [rank_rows(sampler.batch_size, (rank, ranks)) for rank in range(ranks)]
     assert [row for r in rows for row in r] == list(range(sampler.batch_size))
     assert all(r.start % 2 == 0 and len(r) for r in rows), "pairs stay together, and every rank has images"
-    assert max(map(len, rows)) <= largest_share(sampler.batch_size, ranks) <= min(map(len, rows)) + 3
+    assert max(map(len, rows)) <= max_rank_rows(sampler.batch_size, ranks) <= min(map(len, rows)) + 3
     for rank in {0, ranks // 2, ranks - 1}:
         assert (sampler.at(step, (rank, ranks)).index == whole.index[list(rows[rank])]).all()
 

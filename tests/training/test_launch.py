@@ -82,7 +82,7 @@ def test_an_invalid_number_of_processes_is_refused(tmp_path: Path, count: str) -
 def test_an_error_in_the_data_is_printed_once(tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "vitkit", "train", "nosuch", "--out", str(tmp_path / "run"), "--processes", "2")
     assert done.returncode == 2
-    assert done.stderr.startswith("vitkit: unknown data set 'nosuch'")
+    assert done.stderr.startswith("vitkit: there is no file or folder 'nosuch'")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -35,7 +35,7 @@ def loading(
         size=config.image_size, channels=config.in_channels, crop_fraction=1.0 if in_memory else 0.875
     )
     augment = Augment(crop="pad" if in_memory else "resized")
-    store, split, _ = make_source(split, preprocess, augment, limit=0.01)
+    store, split, _ = make_source(split, preprocess, augment, corrupt_limit=0.01)
     feed = BatchLoader(store, split.labels, Sampler(len(split), min(batch, len(split))))
     ways = {f"loader, {n} workers": _loader(feed, n, config.image_size, turn) for n in workers}
     ways["pillow"] = _pillow(_padded if in_memory else _resized, split, config, feed.sampler.batch_size, turn)

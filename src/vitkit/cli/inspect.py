@@ -79,8 +79,9 @@ def _print(found: "Inspection") -> None:
     _print_duplicates("duplicates with different labels", found.conflicts)
     _print_duplicates("duplicates within a class", [c for c in found.copies if not c.leaks and not c.conflicts])
     if found.corrupt:
+        rows = [[split, failure.name, failure.reason] for split, failure in found.corrupt[:SHOWN]]
         title = f"{len(found.corrupt):,} corrupt images ({len(found.corrupt) / found.images:.2%})"
-        print_table(title + _more(len(found.corrupt)), ["split", "name", "reason"], found.corrupt[:SHOWN])
+        print_table(title + _more(len(found.corrupt)), ["split", "name", "reason"], rows)
     for reason in found.advice.reasons:
         out.print(f"[bold]suggests[/]   {reason}")
 

@@ -8,7 +8,7 @@ from vitkit.cli.output import console, print_json, progress_bar
 from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from vitkit.data.shards.writer import Packed
+    from vitkit.data.shards.writer import PackResult
 
 LARGEST = 10**12  # bytes of a shard
 
@@ -43,21 +43,22 @@ class Pack:
         data = open_data(self.data, val_fraction=0, **opening)  # type: ignore[arg-type]  # a mixed dictionary
         with progress_bar("unpacking" if self.to == "folder" else "packing", quiet=self.json) as progress:
             if self.to == "folder":
-                packed = unpack(data, self.out, limit=self.corrupt_limit, progress=progress)
+                packed = unpack(data, self.out, corrupt_limit=self.corrupt_limit, progress=progress)
             else:
-                given = dict(limit=self.corrupt_limit, progress=progress)
-                packed = pack(data, self.out, to=self.to, shard_size=size, **given)  # type: ignore[arg-type]  # so too
+                packed = pack(
+                    data, self.out, to=self.to, shard_size=size, corrupt_limit=self.corrupt_limit, progress=progress
+                )
         self._show(packed)
         return 0
 
-    def _show(self, packed: "Packed") -> None:
+    def _show(self, packed: "PackResult") -> None:
         if self.json:
-            left_out = [{"name": name, "reason": reason} for name, reason in packed.left_out]
+            left_out = [vars(failure) for failure in packed.left_out]
             numbers = {"images": packed.images, "shards": packed.shards, "bytes": packed.size}
             print_json({"out": str(packed.out), **numbers, "left_out": left_out})
             return
-        for name, reason in packed.left_out:
-            console(stderr=True).print(f"left out: {name}: {reason}", markup=False)
+        for failure in packed.left_out:
+            console(stderr=True).print(f"left out: {failure}", markup=False)
         shards = f" in {packed.shards:,} shard{'s' * (packed.shards != 1)}" if packed.shards else ""
         console().print(f"{packed.images:,} images, {packed.size / 1e6:,.1f} MB{shards}: {packed.out}", markup=False)
 

@@ -1,25 +1,25 @@
-"""A data set: index → (encoded image, label), in named splits.
+"""Types of a data set: images and labels in named splits. Nothing is decoded here; `preprocess.py` does that.
 
-Nothing is decoded here. An image is either the bytes of an image file or a uint8 array (H, W) or (H, W, C);
-`preprocess.py` makes both into what the model sees.
-
-Image files are put in the order of their class and their content, not of their names, and a validation split is drawn
-by content too: the same photographs give the same run whether they come as a folder, a CSV or a parquet file, and exact
-copies of one image stay on one side of the split. Above `CONTENT_LIMIT` images, where reading them all first would cost
-too much, the order is that of the source, by class. ArrayImages keep their order.
+Image files are sorted by class and content, not by name, and a validation split is drawn by content too. So the same
+photographs give the same run whether they come as a folder, a CSV or a parquet file, and exact copies of an image stay
+in one split. Above `CONTENT_LIMIT` images, which would take too long to read first, they are sorted by class and keep
+the order of the source. Arrays keep their order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Self
 
 import numpy as np
 
+from vitkit.data.fingerprint import HASH_BYTES, fingerprint_split, hash_content, hash_file, hash_name
 from vitkit.errors import CorruptImageError
+from vitkit.runtime.threads import threaded_map
 
-RawImage = bytes | np.ndarray
+RawImage = bytes | np.ndarray  # the content of an image file, or uint8 pixels (H, W) or (H, W, C)
 
 SPLITS = ("train", "val", "test")
 SPLIT_NAMES = {
@@ -31,32 +31,62 @@ SPLIT_NAMES = {
 CONTENT_LIMIT = 50_000
 
 
-class ImageSource(Protocol):
-    """A sequence of encoded images that need not be in memory."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> RawImage: ...
-    def name(self, index: int, /) -> str:
-        """What to call the image in a message: its path, or its place in the file."""
-        ...
-
-
 @dataclass(frozen=True)
-class Split:
-    images: ImageSource
-    labels: np.ndarray  # int64, one class index per image
-    hashes: np.ndarray | None = field(default=None, repr=False, compare=False)  # (N, 16) bytes, see fingerprint.py
+class ReadFailure:
+    """An image, or a file that holds images, that cannot be read."""
+
+    name: str
+    reason: str
+
+    @classmethod
+    def of(cls, error: CorruptImageError) -> Self:
+        return cls(error.name, error.reason)
+
+    def error(self) -> CorruptImageError:
+        return CorruptImageError(self.name, self.reason)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class ImageSource:
+    """A sequence of undecoded images that need not be in memory. Subclasses define `__len__`, `__getitem__`, `name`."""
 
     def __len__(self) -> int:
-        return len(self.labels)
+        raise NotImplementedError
 
-    def subset(self, indices: np.ndarray) -> "Split":
-        stamps = None if self.hashes is None else self.hashes[indices]
-        return Split(ImageSubset(self.images, indices), self.labels[indices], stamps)
+    def __getitem__(self, index: int, /) -> RawImage:
+        """Return an image; raise `CorruptImageError` if it cannot be read."""
+        raise NotImplementedError
+
+    def name(self, index: int, /) -> str:
+        """Return what messages call the image: its path, or its position in a file."""
+        raise NotImplementedError
+
+    def read_many(self, indices: np.ndarray, /) -> list[RawImage | ReadFailure]:
+        """Return several images, or why they cannot be read."""
+        return [self._read(int(index)) for index in indices]
+
+    def storage_order(self, indices: np.ndarray, /) -> np.ndarray:
+        """Return positions in `indices` in the order in which the images are fastest to read."""
+        return np.arange(len(indices))
+
+    def content_hash(self, index: int, /) -> bytes:
+        """Return 16 bytes that are equal for equal content. If it cannot be read, they depend on the name."""
+        try:
+            return hash_content(self[index])
+        except CorruptImageError:
+            return hash_name(self.name(index))
+
+    def _read(self, index: int) -> RawImage | ReadFailure:
+        try:
+            return self[index]
+        except CorruptImageError as error:
+            return ReadFailure.of(error)
 
 
 @dataclass(frozen=True)
-class ImageSubset:
+class ImageSubset(ImageSource):
     images: ImageSource
     indices: np.ndarray
 
@@ -69,14 +99,23 @@ class ImageSubset:
     def name(self, index: int, /) -> str:
         return self.images.name(int(self.indices[index]))
 
+    def read_many(self, indices: np.ndarray, /) -> list[RawImage | ReadFailure]:
+        return self.images.read_many(self.indices[indices])
+
+    def storage_order(self, indices: np.ndarray, /) -> np.ndarray:
+        return self.images.storage_order(self.indices[indices])
+
+    def content_hash(self, index: int, /) -> bytes:
+        return self.images.content_hash(int(self.indices[index]))
+
 
 @dataclass(frozen=True)
-class ArrayImages:
-    """ImageSource of one shape, in memory: (N, H, W) or (N, H, W, C), uint8."""
+class ArrayImages(ImageSource):
+    """Images of one shape in memory: (N, H, W) or (N, H, W, C), uint8."""
 
     pixels: np.ndarray
     origin: str
-    numbers: np.ndarray | None = None  # of the images in their origin, where only some are left
+    numbers: np.ndarray | None = None  # positions in the origin, if only some images are kept
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -92,8 +131,8 @@ class ArrayImages:
 
 
 @dataclass(frozen=True)
-class FileImages:
-    """Image files, read when asked for."""
+class FileImages(ImageSource):
+    """Image files, read on access."""
 
     paths: Sequence[str]
 
@@ -104,10 +143,58 @@ class FileImages:
         try:
             return Path(self.paths[index]).read_bytes()
         except OSError as error:
-            raise CorruptImageError(self.name(index), unreadable(error)) from error
+            missing = isinstance(error, FileNotFoundError)
+            reason = "there is no such file" if missing else f"cannot be read ({error.strerror})"
+            raise CorruptImageError(self.name(index), reason) from error
 
     def name(self, index: int, /) -> str:
         return self.paths[index]
+
+    def content_hash(self, index: int, /) -> bytes:
+        try:
+            return hash_file(Path(self.paths[index]))
+        except OSError:
+            return hash_name(self.name(index))
+
+
+def unwrap_subsets(images: ImageSource) -> tuple[ImageSource, np.ndarray | None]:
+    """Return the images below all subsets, and which of them are selected (None: all)."""
+    rows = None
+    while isinstance(images, ImageSubset):
+        rows = images.indices if rows is None else images.indices[rows]
+        images = images.images
+    return images, rows
+
+
+def hash_images(images: ImageSource) -> np.ndarray:
+    """Return the content hashes of all images, (N, 16) uint8."""
+    in_memory = isinstance(unwrap_subsets(images)[0], ArrayImages)  # where a thread costs more than a hash
+    each = (map if in_memory else threaded_map)(images.content_hash, range(len(images)))
+    return np.frombuffer(b"".join(each), dtype=np.uint8).reshape(-1, HASH_BYTES)
+
+
+@dataclass(frozen=True)
+class Split:
+    images: ImageSource
+    labels: np.ndarray  # int64, one class index per image
+    hashes: np.ndarray | None = field(default=None, repr=False, compare=False)  # (N, 16) uint8, if computed already
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, indices: np.ndarray) -> "Split":
+        hashes = None if self.hashes is None else self.hashes[indices]
+        return Split(ImageSubset(self.images, indices), self.labels[indices], hashes)
+
+    def content_hashes(self) -> np.ndarray:
+        return self.hashes if self.hashes is not None else hash_images(self.images)
+
+    def fingerprint(self, class_names: Sequence[str]) -> str:
+        """Return the SHA-256 of labels and content; above `CONTENT_LIMIT`, of the content of that many images."""
+        rows = np.arange(len(self))
+        if len(self) > CONTENT_LIMIT and self.hashes is None:
+            rows = np.linspace(0, len(self) - 1, CONTENT_LIMIT).astype(np.int64)
+        return fingerprint_split(self.labels, class_names, rows, self.subset(rows).content_hashes())
 
 
 @dataclass(frozen=True)
@@ -115,23 +202,14 @@ class Dataset:
     name: str
     class_names: Sequence[str]
     splits: Mapping[str, Split]  # "train", "val", "test": at least one of them
-    notes: Sequence[str] = field(default_factory=tuple)  # what was decided on the way, such as a split that was made
-    named: bool = True  # False: the labels were numbers, and the class names are these numbers
-    val_was_drawn: bool = False  # True: the source had no val split, and one was drawn
+    notes: Sequence[str] = field(default_factory=tuple)  # what a user should know, such as files that were left out
+    has_class_names: bool = True  # False: the labels were numbers, and `class_names` are these numbers
+    val_was_drawn: bool = False  # True: the source had no val split, and one was drawn from train
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of what is in which split under which class, whatever it is packed in: see fingerprint.py."""
-        from vitkit.data.fingerprint import fingerprint
-
-        return fingerprint(self)
-
-
-def class_order(names: Iterable[str]) -> list[str]:
-    """By name; by number where all names are numbers."""
-    distinct = sorted(set(names))
-    return sorted(distinct, key=int) if all(n.isdecimal() for n in distinct) else distinct
-
-
-def unreadable(error: OSError) -> str:
-    return "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        """SHA-256 of which content is in which split under which class name (see fingerprint.py)."""
+        total = hashlib.sha256()
+        for name in sorted(self.splits):
+            total.update(f"{name} {self.splits[name].fingerprint(self.class_names)}\n".encode())
+        return total.hexdigest()

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitkit.data.dataset import Dataset, RawImage, Split
+from vitkit.data.dataset import Dataset, RawImage, ReadFailure, Split
 from vitkit.data.decode import decode, oriented_size, read_header
 from vitkit.data.near_duplicates import group_duplicates, perceptual_hash, thumbnail
-from vitkit.data.pipeline import Progress, threaded_map
+from vitkit.data.pipeline import Progress, read_images
 from vitkit.data.recommend import Recommendation, recommend
 from vitkit.errors import CorruptImageError, DataError
 
@@ -91,7 +91,7 @@ class Inspection:
     aspect: Quantiles  # width / height
     modes: Mapping[str, int]
     formats: Mapping[str, int]
-    corrupt: Sequence[tuple[str, str, str]]  # (split, name, reason)
+    corrupt: Sequence[tuple[str, ReadFailure]]  # (split, failure)
     copies: Sequence[Duplicates]  # leaks first, then conflicting labels, then the rest
     leaked: Mapping[str, int]  # split → number of its images that have a duplicate in train
     advice: Recommendation
@@ -106,7 +106,7 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
-        values["corrupt"] = [{"split": s, "name": n, "reason": r} for s, n, r in self.corrupt]
+        values["corrupt"] = [{"split": split, **vars(failure)} for split, failure in self.corrupt]
         values["copies"] = [
             {"kind": c.kind, "leaks": c.leaks, "conflicts": c.conflicts, "members": [vars(m) for m in c.members]}
             for c in self.copies
@@ -118,8 +118,7 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
     """Decode every image once and return what was found. `progress(done, total)` is called for each image."""
     members, stats, corrupt = _scan(dataset, progress, threads or os.cpu_count() or 1)
     if not stats:
-        _, name, reason = corrupt[0]
-        raise DataError(f"{dataset.name}: none of its {len(corrupt):,} images can be decoded; {name}: {reason}")
+        raise DataError(f"{dataset.name}: none of its {len(corrupt):,} images can be decoded, such as {corrupt[0][1]}")
     width, height = _sides(stats)
     copies = _duplicates(members, stats)
     counts = {
@@ -196,29 +195,22 @@ def probe_image(encoded: RawImage, name: str) -> ImageStats:
 
 def _scan(
     dataset: Dataset, progress: Progress | None, threads: int
-) -> tuple[list[Member], list[ImageStats], list[tuple[str, str, str]]]:
+) -> tuple[list[Member], list[ImageStats], list[tuple[str, ReadFailure]]]:
     members: list[Member] = []
     stats: list[ImageStats] = []
-    corrupt: list[tuple[str, str, str]] = []
-    total, done = sum(map(len, dataset.splits.values())), 0
+    corrupt: list[tuple[str, ReadFailure]] = []
+    total = sum(map(len, dataset.splits.values()))
     for name, split in dataset.splits.items():
-
-        def probe(index: int, images: Any = split.images) -> ImageStats | CorruptImageError:
-            try:
-                return probe_image(images[index], images.name(index))
-            except CorruptImageError as error:
-                return error
-
-        for index, result in enumerate(threaded_map(probe, len(split), threads)):
-            if isinstance(result, CorruptImageError):
-                corrupt.append((name, result.name, result.reason))
+        results = read_images(split.images, np.arange(len(split)), probe_image, threads)
+        for index, result in enumerate(results):
+            if isinstance(result, ReadFailure):
+                corrupt.append((name, result))
             else:
                 stats.append(result)
                 label = dataset.class_names[int(split.labels[index])]
                 members.append(Member(name, label, split.images.name(index)))
-            done += 1
             if progress:
-                progress(done, total)
+                progress(len(stats) + len(corrupt), total)
     return members, stats, corrupt
 
 

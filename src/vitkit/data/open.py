@@ -1,14 +1,19 @@
-"""Open a data set, whatever its format."""
+"""Open a data set, whatever its format: `open_data` chooses the reader."""
 
+import difflib
+import re
 from pathlib import Path
 
 from vitkit.data.dataset import Dataset
 from vitkit.data.pipeline import CORRUPT_LIMIT
 from vitkit.data.readers.builtin import BUILTIN, open_builtin
-from vitkit.data.readers.tables import READERS
-from vitkit.data.shards.stream import is_shards, open_shards
+from vitkit.data.readers.csv import read_csv
+from vitkit.data.readers.folder import read_folder, subfolders
+from vitkit.data.readers.npz import read_npz
+from vitkit.data.readers.parquet import read_parquet
+from vitkit.data.readers.shards import is_shards, open_shards
 from vitkit.data.split import with_val
-from vitkit.errors import DataError, UnknownNameError, UsageError
+from vitkit.errors import DataError, UsageError
 
 
 def open_data(
@@ -20,23 +25,45 @@ def open_data(
     val_fraction: float = 0.1,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Dataset:
-    """A folder of class folders, a CSV, parquet files (one, a folder or a pattern), an .npz of arrays, or a name; or
-    shards, here or in an object store: the folder of `vitkit pack`, WebDataset tars (`stream.py`).
+    """Open a folder of class folders, a CSV, parquet files, an .npz of arrays, shards, or a built-in data set.
 
-    `label` is the column of the class in CSV and parquet. Where there is a train but no val split, `val_fraction` of
-    train is set aside, drawn by `seed`, and noted; 0 leaves train whole. A test split is never made. `corrupt_limit`:
-    the share of images that may lie in shards that are missing or broken.
+    Parquet files may be one file, a folder or a pattern. Shards are a folder of `vitkit pack` or WebDataset tars, local
+    or in an object store. `label` is the column of the class in CSV and parquet. If there is a train but no val split,
+    `val_fraction` of train is set aside, drawn by `seed`, and noted; 0 keeps all of train. A test split is never drawn.
+    `corrupt_limit` is the fraction of images that may be in missing or broken shards.
     """
     if not 0 <= val_fraction < 1:
         raise UsageError(f"val_fraction={val_fraction}: expected at least 0 and below 1")
+    return with_val(_read(spec, label, data_dir, corrupt_limit), val_fraction, seed)
+
+
+def _read(spec: str | Path, label: str, data_dir: str | Path | None, corrupt_limit: float) -> Dataset:
     if isinstance(spec, str) and spec in BUILTIN:
-        return with_val(open_builtin(spec, data_dir), val_fraction, seed)
+        return open_builtin(spec, data_dir)
     if is_shards(str(spec)):
-        return with_val(open_shards(str(spec), label, corrupt_limit), val_fraction, seed)
+        return open_shards(str(spec), label, corrupt_limit)
     path = Path(spec).expanduser()
-    for fits, read in READERS:
-        if fits(path):
-            return with_val(read(path, label), val_fraction, seed)
+    if _is_parquet(path):
+        return read_parquet(path, label, corrupt_limit)
+    if path.is_dir():
+        return read_folder(path)
+    if path.is_file() and path.suffix in (".csv", ".tsv"):
+        return read_csv(path, label)
+    if path.is_file() and path.suffix == ".npz":
+        return read_npz(path)
     if path.exists():
         raise DataError(f"{path}: not a data set; expected a folder, .csv, .parquet, .tar or .npz")
-    raise UnknownNameError("data set", str(spec), BUILTIN, "nor is there such a file or folder")
+    raise DataError(_not_found(str(spec), path))
+
+
+def _is_parquet(path: Path) -> bool:
+    if path.is_dir():
+        return not subfolders(path) and any(path.glob("*.parquet"))
+    return path.suffix == ".parquet" if path.exists() else bool(re.search(r"[*?\[]", str(path)))
+
+
+def _not_found(spec: str, path: Path) -> str:
+    siblings = [str(path.parent / file.name) for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(spec, [*BUILTIN, *siblings], n=3)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"there is no file or folder {spec!r}{hint} (built-in data sets: {', '.join(BUILTIN)})"

@@ -1,115 +1,110 @@
-"""Read and decode images by threads, in order; count those that cannot be read."""
+"""The one pipeline that reads and decodes images: threads read chunks of a split, and results come in order.
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
+An image that cannot be read or decoded gives a `ReadFailure` in its place. Callers count failures with a
+`CorruptionBudget` and leave these images out; nothing is substituted. The same files fail in every run, so runs stay
+reproducible.
+"""
+
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from vitkit.data.dataset import RawImage, Split
+from vitkit.data.dataset import ImageSource, RawImage, ReadFailure, Split
 from vitkit.errors import ConfigError, CorruptImageError, DataError
+from vitkit.runtime.threads import THREADS, threaded_map
 
 CORRUPT_LIMIT = 0.01
-CORRUPT_LIMIT_OPTIONS = "--set corrupt_limit=SHARE when training, --corrupt-limit SHARE elsewhere"
-READ_CHUNK = 32  # images that one thread asks a store for at once
-THREADS = 8  # they wait for the disk, or decode with Python's lock released
+CORRUPT_LIMIT_OPTIONS = "`vitkit train --set corrupt_limit=FRACTION`, `--corrupt-limit FRACTION` elsewhere"
+CHUNK = 32  # images that one thread reads at once: shards answer many requests faster than one by one
+AHEAD = 256  # images that are decoded in advance
 
-Progress = Callable[[int, int], None]  # (done, of all)
+Convert = Callable[[RawImage, str], Any]  # (image, name) → result; raises CorruptImageError
+Progress = Callable[[int, int], None]  # (done, total)
 
 
 class CorruptionBudget:
-    """Names and counts the images that cannot be used, and stops above `limit` (a share of `total`).
-
-    A set that is read lazily meets its corrupt files while it trains: whoever reads it catches `CorruptImageError`,
-    hands it to `add` and leaves that image out. The same files fail every time, so the run stays reproducible.
-    """
+    """Count unreadable images; raise `DataError` when they exceed the fraction `limit` of `total`."""
 
     def __init__(self, total: int, limit: float = CORRUPT_LIMIT) -> None:
         if not 0 <= limit <= 1:
-            raise ConfigError(f"corrupt_limit={limit:g}: a share lies between 0 and 1")
+            raise ConfigError(f"corrupt_limit={limit:g}: expected a fraction between 0 and 1")
         self.total, self.limit = total, limit
-        self.found: dict[str, str] = {}
+        self._found: dict[str, ReadFailure] = {}
 
-    def add(self, *errors: CorruptImageError) -> None:
-        """Each image counts once, however often it is met."""
-        self.found |= {error.name: error.reason for error in errors}
-        if len(self.found) > self.limit * self.total:
-            name, reason = next(iter(self.found.items()))
+    @property
+    def failures(self) -> list[ReadFailure]:
+        return list(self._found.values())
+
+    def __contains__(self, failure: ReadFailure) -> bool:
+        return failure.name in self._found
+
+    def add(self, *failures: ReadFailure) -> None:
+        """Count each image once, however often it fails."""
+        self._found |= {failure.name: failure for failure in failures}
+        if len(self._found) > self.limit * self.total:
             raise DataError(
-                f"{len(self.found):,} of {self.total:,} images cannot be used, more than the limit of "
-                f"{self.limit:.2%}; the first: {name}: {reason} (`vitkit inspect` lists them; to leave them out: "
-                f"{CORRUPT_LIMIT_OPTIONS})"
+                f"{len(self._found):,} of {self.total:,} images cannot be read, more than the limit of "
+                f"{self.limit:.2%}; the first: {self.failures[0]} (`vitkit inspect` lists them; to train or evaluate "
+                f"without them: {CORRUPT_LIMIT_OPTIONS})"
             )
+
+
+def read_images(
+    images: ImageSource, indices: np.ndarray, convert: Convert, threads: int = THREADS, ahead: int = AHEAD
+) -> Iterator[Any]:
+    """Yield `convert(image, name)`, or a `ReadFailure`, for each of these images in the given order."""
+    chunk = CHUNK if len(indices) > CHUNK * threads else 1
+
+    def convert_one(index: int, image: RawImage | ReadFailure) -> Any:
+        if isinstance(image, ReadFailure):
+            return image
+        try:
+            return convert(image, images.name(index))
+        except CorruptImageError as error:
+            return ReadFailure.of(error)
+
+    def read_chunk(start: int) -> list[Any]:
+        rows = indices[start : start + chunk]
+        return [convert_one(int(i), image) for i, image in zip(rows, images.read_many(rows), strict=True)]
+
+    for results in threaded_map(read_chunk, range(0, len(indices), chunk), threads, max(ahead // chunk, threads)):
+        yield from results
 
 
 def read_split(
     split: Split,
-    convert: Callable[[RawImage, str], Any],
-    limit: float = CORRUPT_LIMIT,
+    convert: Convert,
+    corrupt_limit: float = CORRUPT_LIMIT,
     progress: Progress | None = None,
     threads: int = THREADS,
-) -> tuple[list[Any], Split, list[tuple[str, str]]]:
-    """Every image once through `convert(encoded, name)`: the results, the split of the good ones, what is bad and why.
-
-    Above `limit` it is an error; nothing is put in the place of what is left out.
-    """
-    results, good, bad = read_rows(split, np.arange(len(split)), convert, limit, progress, threads)
-    return results, split.subset(good) if bad else split, bad
+) -> tuple[list[Any], Split, list[ReadFailure]]:
+    """Convert every image; return the results, the split without unreadable images, and the failures."""
+    results, readable, failures = read_rows(split, np.arange(len(split)), convert, corrupt_limit, progress, threads)
+    return results, split.subset(readable) if failures else split, failures
 
 
 def read_rows(
     split: Split,
     rows: np.ndarray,
-    convert: Callable[[RawImage, str], Any],
-    limit: float = CORRUPT_LIMIT,
+    convert: Convert,
+    corrupt_limit: float = CORRUPT_LIMIT,
     progress: Progress | None = None,
     threads: int = THREADS,
-) -> tuple[list[Any], np.ndarray, list[tuple[str, str]]]:
-    """The same for these rows of it: the results, the rows of the good ones, what is bad. `limit` is of the split.
+) -> tuple[list[Any], np.ndarray, list[ReadFailure]]:
+    """Convert these images of a split; return the results, the readable rows, and the failures.
 
-    Read in the order in which they lie on the disk; returned in the order of `rows`.
+    Images are read in the order of the disk and returned in the order of `rows`. The limit counts from the whole split.
     """
-    from vitkit.data.shards.reader import read_many, reading_order  # they build on the types above
-
-    order = reading_order(split.images, rows)
-    together = READ_CHUNK if len(rows) > READ_CHUNK * threads else 1
-
-    def some(block: int) -> list[Any]:
-        indices = rows[order[block * together : (block + 1) * together]]
-        return [one(int(i), encoded) for i, encoded in zip(indices, read_many(split.images, indices), strict=True)]
-
-    def one(index: int, encoded: RawImage | CorruptImageError) -> Any:
-        if isinstance(encoded, CorruptImageError):
-            return encoded
-        try:
-            return convert(encoded, split.images.name(index))
-        except CorruptImageError as error:
-            return error
-
-    corrupt, results = CorruptionBudget(len(split), limit), dict[int, Any]()
-    blocks = threaded_map(some, -(-len(rows) // together), threads, ahead=max(256 // together, threads))
-    for done, (place, result) in enumerate(zip(order.tolist(), chain.from_iterable(blocks), strict=True), 1):
-        if isinstance(result, CorruptImageError):
-            corrupt.add(result)
+    order = split.images.storage_order(rows)
+    budget, results = CorruptionBudget(len(split), corrupt_limit), dict[int, Any]()
+    stream = read_images(split.images, rows[order], convert, threads)
+    for done, (position, result) in enumerate(zip(order.tolist(), stream, strict=True), 1):
+        if isinstance(result, ReadFailure):
+            budget.add(result)
         else:
-            results[place] = result
+            results[position] = result
         if progress:
             progress(done, len(rows))
-    good = sorted(results)
-    return [results[place] for place in good], rows[np.array(good, dtype=np.int64)], list(corrupt.found.items())
-
-
-def threaded_map(work: Callable[[int], Any], count: int, threads: int = THREADS, ahead: int = 256) -> Iterable[Any]:
-    """`work(0)`, `work(1)`, … in order, by threads that keep at most `ahead` results waiting."""
-    pool = ThreadPoolExecutor(threads)
-    try:
-        jobs = (pool.submit(work, index) for index in range(count))
-        waiting = deque(islice(jobs, ahead))
-        while waiting:
-            result = waiting.popleft().result()
-            waiting.extend(islice(jobs, 1))
-            yield result
-    finally:  # also where the one who asks has seen enough
-        pool.shutdown(cancel_futures=True)
+    readable = sorted(results)
+    return [results[i] for i in readable], rows[np.array(readable, dtype=np.int64)], budget.failures

@@ -1,20 +1,24 @@
-"""How far a long look at data has come, where a person is watching."""
+"""Show progress on the terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
 @contextmanager
-def progress_bar(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, moved by calling (done, total), gone at the end; none in a pipe, nor before the first call."""
-    screen = Console(stderr=True, highlight=False)
-    if quiet or not screen.is_terminal:
+def progress_bar(title: str, quiet: bool = False, in_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of (done, total) that moves a bar on stderr. The bar disappears at the end.
+
+    Nothing is shown before the first call, or if stderr is not a terminal.
+    """
+    console = Console(stderr=True, highlight=False)
+    if quiet or not console.is_terminal:
         yield lambda done, total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task(what, total=None, visible=False)
+    count = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

@@ -1,9 +1,9 @@
-"""Which images of a split can be decoded: found out before the first step, and remembered.
+"""Find the readable images of a split before training starts, and cache the result.
 
-The order of samples is a function of the list of readable images, so it has to be complete before training starts;
-a file that turned out bad in the first epoch would move all that come after it. What was decoded whole is kept in the
-cache, by path, size and time of change of a file, or by the content of an image inside of a table: the next run, or a
-resumed one, looks only at what is new. Bad images are not kept: they are few, and are tried again each time.
+Sample order depends on the list of readable images. A file that turned out unreadable in the first epoch would shift
+all samples after it, so the list has to be complete before the first step. Images that were decoded are cached by path,
+size and modification time of the file, or by content for images in a table. The next run, or a resumed one, checks only
+new ones. Unreadable images are not cached: they are few, and are tried again each time.
 """
 
 import hashlib
@@ -16,26 +16,32 @@ import numpy as np
 import PIL
 
 from vitkit.atomic import sha256, write_atomic
-from vitkit.data.dataset import FileImages, ImageSource, ImageSubset, RawImage, Split
+from vitkit.data.dataset import FileImages, ImageSource, ImageSubset, RawImage, ReadFailure, Split, unwrap_subsets
 from vitkit.data.decode import MAX_PIXELS
-from vitkit.data.pipeline import CORRUPT_LIMIT, Progress, read_rows, threaded_map
-from vitkit.data.shards.reader import Shard, ShardImages, unwrap_subsets
+from vitkit.data.pipeline import CORRUPT_LIMIT, Progress, read_rows
+from vitkit.data.shards.index import Shard
+from vitkit.data.shards.reader import ShardImages
 from vitkit.data.shards.storage import is_remote
 from vitkit.errors import CorruptImageError, WorkError
 from vitkit.runtime.cache import cache_folder
+from vitkit.runtime.threads import threaded_map
 
 
 class ReadabilityCache:
-    """The images of a data set that were found whole before, each as a digest of 64 bits."""
+    """The images of a data set that were decoded before, each as a digest of 64 bits."""
 
     def __init__(self, data: str) -> None:
-        """`data`: as the user calls it. Another version of the decoder knows nothing."""
-        judge = f"{Path(data).expanduser().absolute()}\n{PIL.__version__}\n{MAX_PIXELS}"
-        self.path = cache_folder() / "filter_readable" / hashlib.sha256(judge.encode()).hexdigest()[:32]
-        self.digests = _read(self.path)
+        """Open the cache of `data`, the path or name that the user gave, for this version of the decoder."""
+        key = f"{Path(data).expanduser().absolute()}\n{PIL.__version__}\n{MAX_PIXELS}"
+        self.path = cache_folder() / "usable" / hashlib.sha256(key.encode()).hexdigest()[:32]
+        try:
+            content = self.path.read_bytes()
+        except OSError:
+            content = b""
+        self.digests = np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
 
     def add(self, digests: np.ndarray) -> None:
-        """Kept on the disk at once, where it lets us: a cache is not worth an error."""
+        """Add digests, and write them to the disk unless it refuses: a cache is not worth an error."""
         self.digests = np.union1d(self.digests, digests)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,87 +53,80 @@ class ReadabilityCache:
 def filter_readable(
     split: Split,
     check: Callable[[RawImage, str], Any],
-    limit: float = CORRUPT_LIMIT,
+    corrupt_limit: float = CORRUPT_LIMIT,
     progress: Progress | None = None,
-    known: ReadabilityCache | None = None,
-    trust: bool = False,
-) -> tuple[Split, list[tuple[str, str]]]:
-    """The part of a split that `check(encoded, name)` (`Preprocess.check_decodable`) accepts, and what it rejects.
+    cache: ReadabilityCache | None = None,
+    trust_packed: bool = False,
+) -> tuple[Split, list[ReadFailure]]:
+    """Return the images that `check(image, name)` (`Preprocess.check_decodable`) accepts, and the failures.
 
-    `trust`: what was decoded when it was packed need not be again, while its shard is what it was.
+    With `trust_packed`, images that were decoded when they were packed are not checked if their shard is unchanged.
     """
-    sure = _as_packed(split.images, known) if trust else np.zeros(len(split), bool)
-    rest = np.flatnonzero(~sure)
-    digests = _digests(split.images, rest) if known else np.zeros(len(rest), np.uint64)
-    unseen = (digests == 0) | ~np.isin(digests, known.digests) if known else np.ones(len(rest), bool)
-    new = rest[unseen]
-    _, good, bad = read_rows(split, new, check, limit, progress)
-    if known and len(good):
-        known.add(digests[unseen][np.isin(new, good)])
-    if not bad:
-        return split, bad
-    rows = np.ones(len(split), dtype=bool)
-    rows[np.setdiff1d(new, good)] = False
-    return split.subset(np.flatnonzero(rows)), bad
+    trusted = _in_unchanged_shards(split.images, cache) if trust_packed else np.zeros(len(split), bool)
+    rows = np.flatnonzero(~trusted)
+    digests = _digests(split.images, rows) if cache else np.zeros(len(rows), np.uint64)
+    is_new = (digests == 0) | ~np.isin(digests, cache.digests) if cache else np.ones(len(rows), bool)
+    new = rows[is_new]
+    _, readable, failures = read_rows(split, new, check, corrupt_limit, progress)
+    if cache and len(readable):
+        cache.add(digests[is_new][np.isin(new, readable)])
+    if not failures:
+        return split, failures
+    keep = np.ones(len(split), dtype=bool)
+    keep[np.setdiff1d(new, readable)] = False
+    return split.subset(np.flatnonzero(keep)), failures
 
 
 def _digests(images: ImageSource, rows: np.ndarray) -> np.ndarray:
-    """(rows,) uint64."""
-    return np.fromiter(threaded_map(lambda i: _digest(images, int(rows[i])), len(rows)), np.uint64, len(rows))
+    """Return a digest per row, uint64."""
+    return np.fromiter(threaded_map(lambda row: _digest(images, int(row)), rows), np.uint64, len(rows))
 
 
 def _digest(images: ImageSource, index: int) -> int:
-    """0 where there is nothing to be known by: it is looked at each time."""
+    """Return a digest of what identifies the image; 0 if nothing does, and it has to be checked each time."""
     if isinstance(images, ImageSubset):
         return _digest(images.images, int(images.indices[index]))
     try:
         if isinstance(images, ShardImages):
-            shard = images.shards[images.rows.shard[index]]
-            if shard.stored is None:
+            stat = images.shards[images.samples.shard[index]].stat
+            if stat is None:
                 return 0
-            content = f"{shard.stored.state}\0{shard.stored.size}\0{images.rows.place[index]}".encode()
+            content = f"{stat.state}\0{stat.size}\0{images.samples.offset[index]}".encode()
         elif isinstance(images, FileImages):
             path = os.path.abspath(images.paths[index])
-            state = os.stat(path)
-            content = f"{path}\0{state.st_size}\0{state.st_mtime_ns}".encode(errors="surrogateescape")
+            file = os.stat(path)
+            content = f"{path}\0{file.st_size}\0{file.st_mtime_ns}".encode(errors="surrogateescape")
         else:
-            encoded = images[index]
-            content = encoded if isinstance(encoded, bytes) else f"{encoded.shape}".encode() + encoded.tobytes()
+            image = images[index]
+            content = image if isinstance(image, bytes) else f"{image.shape}".encode() + image.tobytes()
     except (OSError, CorruptImageError):
         return 0
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") or 1
 
 
-def _as_packed(images: ImageSource, known: ReadabilityCache | None) -> np.ndarray:
-    """(N,) bool: which images lie in a shard that has not changed since it was packed.
+def _in_unchanged_shards(images: ImageSource, cache: ReadabilityCache | None) -> np.ndarray:
+    """Return a mask of the images whose shard has not changed since it was packed.
 
-    One that is here is read through and its SHA-256 computed; of one elsewhere the size must do, and every image is
-    checked by its own sum when it comes.
+    The SHA-256 of a local shard is computed. For a remote one only the size is compared, and every image is checked by
+    its CRC-32 when it is read.
     """
     found, rows = unwrap_subsets(images)
     if not isinstance(found, ShardImages) or not found.packed:
         return np.zeros(len(images), bool)
-    good = np.fromiter(threaded_map(lambda i: _unchanged(found.shards[i], known), len(found.shards)), bool)
-    if known:
-        known.add(np.array([_shard_digest(s) for s, fine in zip(found.shards, good, strict=True) if fine], np.uint64))
-    whole = good[found.rows.shard]
-    return whole if rows is None else whole[rows]
+    unchanged = np.fromiter(threaded_map(lambda shard: _is_unchanged(shard, cache), found.shards), bool)
+    if cache:
+        digests = [_shard_digest(s) for s, same in zip(found.shards, unchanged, strict=True) if same]
+        cache.add(np.array(digests, np.uint64))
+    mask = unchanged[found.samples.shard]
+    return mask if rows is None else mask[rows]
 
 
-def _unchanged(shard: Shard, known: ReadabilityCache | None) -> bool:
-    if not shard.whole or is_remote(shard.path) or (known and _shard_digest(shard) in known.digests):
-        return shard.whole
+def _is_unchanged(shard: Shard, cache: ReadabilityCache | None) -> bool:
+    if not shard.has_packed_size or is_remote(shard.path) or (cache and _shard_digest(shard) in cache.digests):
+        return shard.has_packed_size
     return sha256(Path(shard.path)) == shard.sha256
 
 
 def _shard_digest(shard: Shard) -> int:
-    content = f"{shard.stored and shard.stored.state}\0{shard.size}\0{shard.sha256}".encode()
+    content = f"{shard.stat and shard.stat.state}\0{shard.size}\0{shard.sha256}".encode()
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
-
-
-def _read(path: Path) -> np.ndarray:
-    try:
-        content = path.read_bytes()
-    except OSError:
-        content = b""
-    return np.frombuffer(content[: len(content) // 8 * 8], np.uint64)

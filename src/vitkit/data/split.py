@@ -1,80 +1,70 @@
-"""From what a reader found to a `Dataset`: class indices, splits, the order of samples, a validation split."""
+"""Build a `Dataset` from the rows that a reader found: class indices, order of samples, splits, a drawn val split."""
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vitkit.data.dataset import (
-    CONTENT_LIMIT,
-    SPLITS,
-    ArrayImages,
-    Dataset,
-    ImageSource,
-    ImageSubset,
-    Split,
-    class_order,
-)
-from vitkit.data.fingerprint import content_hashes
+from vitkit.data.dataset import CONTENT_LIMIT, SPLITS, ArrayImages, Dataset, ImageSource, ImageSubset, Split
 from vitkit.errors import DataError
 
-MAX_CLASSES = 100_000  # above it, a column of numbers is not one of classes
+MAX_CLASSES = 100_000  # larger numbers in a label column are not class indices
 
 
 @dataclass(frozen=True)
 class RawDataset:
-    """What a reader returns: one row per image, as it stands in the source."""
+    """What a reader returns: one row per image, in the order of the source."""
 
     name: str
     images: ImageSource
     labels: Sequence[str] | np.ndarray  # class names, or class indices
-    splits: Sequence[str] | None = None  # "train", "val" or "test" of each; None: all are train
-    class_names: Sequence[str] | None = None  # what the indices mean, where the source says so
+    splits: Sequence[str] | None = None  # "train", "val" or "test" per image; None: all are train
+    class_names: Sequence[str] | None = None  # names of the class indices, if the source has them
     notes: Sequence[str] = ()
-    keep_order: bool = False  # of the source: it can be read from beginning to end, and not well otherwise
+    keep_order: bool = False  # the source is slow to read in another order
 
 
-def build_dataset(found: RawDataset) -> Dataset:
-    if not len(found.images):
-        raise DataError(f"{found.name}: no images found; `vitkit inspect --help` shows what a data set looks like")
-    indices, class_names, notes = _classes(found)
-    order = np.arange(len(indices)) if found.keep_order else np.argsort(indices, kind="stable")
-    stamps = None
-    if len(found.images) <= CONTENT_LIMIT and not found.keep_order:
-        stamps = content_hashes(found.images)
-        # lexsort's last key counts most: the class first, then the content
-        order = np.lexsort((*stamps.T[::-1], indices))
-    where = np.array(found.splits if found.splits is not None else ["train"] * len(indices))
-    whole = Split(found.images, indices, stamps)
-    splits = {s: whole.subset(rows) for s in SPLITS if len(rows := order[where[order] == s])}
-    return Dataset(found.name, class_names, splits, (*found.notes, *notes), named=not _numbered(found))
+def build_dataset(raw: RawDataset) -> Dataset:
+    if not len(raw.images):
+        raise DataError(f"{raw.name}: no images found; `vitkit inspect --help` describes the formats of a data set")
+    labels, class_names, notes = _resolve_labels(raw)
+    split = Split(raw.images, labels)
+    order = np.arange(len(labels)) if raw.keep_order else np.argsort(labels, kind="stable")
+    if not raw.keep_order and len(split) <= CONTENT_LIMIT:
+        split = dataclasses.replace(split, hashes=split.content_hashes())
+        order = np.lexsort((*split.content_hashes().T[::-1], labels))  # the last key is the primary one: the class
+    names = np.array(raw.splits if raw.splits is not None else ["train"] * len(labels))
+    splits = {name: split.subset(rows) for name in SPLITS if len(rows := order[names[order] == name])}
+    numbers_only = isinstance(raw.labels, np.ndarray) and raw.class_names is None
+    return Dataset(raw.name, class_names, splits, (*raw.notes, *notes), has_class_names=not numbers_only)
 
 
-def _numbered(found: RawDataset) -> bool:
-    return isinstance(found.labels, np.ndarray) and found.class_names is None
-
-
-def _classes(found: RawDataset) -> tuple[np.ndarray, list[str], list[str]]:
-    """(class indices, class names, notes)"""
-    if not isinstance(found.labels, np.ndarray):
-        names = class_order(found.labels)
-        place = {name: i for i, name in enumerate(names)}
-        return np.array([place[label] for label in found.labels], dtype=np.int64), names, []
-    labels = found.labels.astype(np.int64)
+def _resolve_labels(raw: RawDataset) -> tuple[np.ndarray, list[str], list[str]]:
+    """Return (class indices, class names, notes)."""
+    if not isinstance(raw.labels, np.ndarray):
+        names = _class_order(raw.labels)
+        index = {name: i for i, name in enumerate(names)}
+        return np.array([index[label] for label in raw.labels], dtype=np.int64), names, []
+    labels = raw.labels.astype(np.int64)
     low, high = int(labels.min()), int(labels.max())
     if low < 0:
-        raise DataError(f"{found.name}: label {low} is negative; class indices count from 0")
-    if found.class_names is not None and high >= len(found.class_names):
-        raise DataError(f"{found.name}: label {high}, but there are {len(found.class_names)} class names")
+        raise DataError(f"{raw.name}: label {low} is negative; class indices count from 0")
+    if raw.class_names is not None and high >= len(raw.class_names):
+        raise DataError(f"{raw.name}: label {high}, but there are {len(raw.class_names)} class names")
     if high >= MAX_CLASSES:
-        raise DataError(f"{found.name}: label {high} is too large for a class index; pick another column with --label")
-    names = list(found.class_names) if found.class_names is not None else [str(i) for i in range(high + 1)]
+        raise DataError(f"{raw.name}: label {high} is too large for a class index; choose another column with --label")
+    names = list(raw.class_names) if raw.class_names is not None else [str(i) for i in range(high + 1)]
     missing = len(names) - len(np.unique(labels))
-    notes = [f"{missing} of the {len(names)} classes have no images"] if missing else []
-    return labels, names, notes
+    return labels, names, [f"{missing} of the {len(names)} classes have no images"] if missing else []
+
+
+def _class_order(names: Iterable[str]) -> list[str]:
+    """Sort by name, or by number if all names are numbers."""
+    distinct = sorted(set(names))
+    return sorted(distinct, key=int) if all(n.isdecimal() for n in distinct) else distinct
 
 
 def from_arrays(
@@ -83,72 +73,75 @@ def from_arrays(
     class_names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
 ) -> Dataset:
-    """`arrays`: split → (images, labels). The order of the images is kept."""
-    labels = np.concatenate([labels for _, labels in arrays.values()])
-    pixels = [images for images, _ in arrays.values()]
-    flat = labels.astype(str).tolist() if labels.dtype.kind in "US" else labels
-    indices, names, more = _classes(RawDataset(name, ArrayImages(pixels[0], name), flat, class_names=class_names))
-    ends = np.cumsum([len(p) for p in pixels])[:-1]
+    """Build a data set from `arrays`: split → (images, labels). The order of the images is kept."""
+    joined = np.concatenate([labels for _, labels in arrays.values()])
+    is_text = joined.dtype.kind in "US"
+    first = next(images for images, _ in arrays.values())
+    raw = RawDataset(
+        name, ArrayImages(first, name), joined.astype(str).tolist() if is_text else joined, None, class_names
+    )
+    indices, names, more = _resolve_labels(raw)
+    ends = np.cumsum([len(images) for images, _ in arrays.values()])[:-1]
     splits = {
-        split: Split(ArrayImages(images, f"{name}:{split}"), part)
-        for (split, (images, _)), part in zip(arrays.items(), np.split(indices, ends), strict=True)
+        split: Split(ArrayImages(images, f"{name}:{split}"), labels)
+        for (split, (images, _)), labels in zip(arrays.items(), np.split(indices, ends), strict=True)
     }
-    named = class_names is not None or labels.dtype.kind in "US"
-    return Dataset(name, names, splits, (*notes, *more), named)
+    return Dataset(name, names, splits, (*notes, *more), has_class_names=is_text or class_names is not None)
 
 
 def with_val(dataset: Dataset, fraction: float, seed: int) -> Dataset:
-    """The same data set, with a val split taken out of train if it has none."""
+    """Return the data set with a val split drawn from train, if it has none."""
     if "val" in dataset.splits or "train" not in dataset.splits or not fraction:
         return dataset
-    train = with_hashes(dataset.splits["train"])
+    train = _with_hashes(dataset.splits["train"])
     chosen = stratified(train, fraction, seed)
     if not chosen.any():
-        return _noted(dataset, f"no val split, and none was made: {len(train)} images in train are too few to share")
-    val, rest = train.subset(np.flatnonzero(chosen)), train.subset(np.flatnonzero(~chosen))
+        return _with_note(dataset, f"no val split, and none was drawn: train has only {len(train)} images")
+    rest, val = (_flatten(train.subset(np.flatnonzero(mask))) for mask in (~chosen, chosen))
     note = (
         f"no val split: {len(val):,} of the {len(train):,} train images were set aside as val "
         f"(stratified, {fraction:.0%}, seed {seed})"
     )
-    splits = {"train": flat(rest), "val": flat(val)} | {k: v for k, v in dataset.splits.items() if k != "train"}
-    return _noted(dataclasses.replace(dataset, splits=splits, val_was_drawn=True), note)
+    splits = {"train": rest, "val": val} | {name: s for name, s in dataset.splits.items() if name != "train"}
+    return _with_note(dataclasses.replace(dataset, splits=splits, val_was_drawn=True), note)
 
 
 def stratified(split: Split, fraction: float, seed: int) -> np.ndarray:
-    """Which images to set aside: `fraction` of every class, at least one, never all, by seed and content alone.
+    """Return a mask of the images to set aside: this fraction of every class, at least one image, never all of them.
 
-    Within a class the images are ranked by a hash of seed and stamp, and the first ones taken; exact copies share a
-    rank and stay together. Above `CONTENT_LIMIT` image files the name stands for the content.
+    The choice depends on seed and content alone. Within a class the images are ranked by a hash of both, and the first
+    ones taken. Exact copies share a rank, so they stay together. Above `CONTENT_LIMIT` image files, names are hashed
+    instead of the content.
     """
-    digests = [hashlib.sha256(b"%d " % seed + key).digest()[:8] for key in _keys(with_hashes(split))]
+    digests = [hashlib.sha256(b"%d " % seed + key).digest()[:8] for key in _ranking_keys(_with_hashes(split))]
     rank = np.frombuffer(b"".join(digests), dtype=">u8")
     chosen = np.zeros(len(split), dtype=bool)
     for k in np.unique(split.labels):
         members = np.flatnonzero(split.labels == k)
         values = np.sort(rank[members])
-        share = max(round(fraction * len(members)), 1)
+        count = max(round(fraction * len(members)), 1)
         if values[0] == values[-1]:  # one image, or copies of one: it stays in train
             continue
-        last = values[share - 1] if values[share - 1] != values[-1] else values[values < values[-1]][-1]
+        last = values[count - 1] if values[count - 1] != values[-1] else values[values < values[-1]][-1]
         chosen[members] = rank[members] <= last
     return chosen
 
 
-def with_hashes(split: Split) -> Split:
-    """With the stamps of its images, unless they are files too many to read."""
+def _with_hashes(split: Split) -> Split:
+    """Return the split with content hashes, unless its files are too many to read."""
     if split.hashes is not None or (len(split) > CONTENT_LIMIT and not isinstance(split.images, ArrayImages)):
         return split
-    return dataclasses.replace(split, hashes=content_hashes(split.images))
+    return dataclasses.replace(split, hashes=split.content_hashes())
 
 
-def _keys(split: Split) -> list[bytes]:
-    if split.hashes is None:  # the last two parts of the path, so that the folder can move
+def _ranking_keys(split: Split) -> list[bytes]:
+    if split.hashes is None:  # the last two parts of the path: the data set may be moved
         return ["/".join(Path(split.images.name(i)).parts[-2:]).encode() for i in range(len(split))]
-    return [s.tobytes() for s in split.hashes]
+    return [h.tobytes() for h in split.hashes]
 
 
-def flat(split: Split) -> Split:
-    """The same split without a subset of a subset; arrays are cut out, so that they lie in memory in order."""
+def _flatten(split: Split) -> Split:
+    """Return the split without a subset of a subset; arrays are copied, so that they are contiguous in memory."""
     images = split.images
     if isinstance(images, ImageSubset) and isinstance(images.images, ImageSubset):
         images = ImageSubset(images.images.images, images.images.indices[images.indices])
@@ -157,5 +150,5 @@ def flat(split: Split) -> Split:
     return Split(images, split.labels, split.hashes)
 
 
-def _noted(dataset: Dataset, note: str) -> Dataset:
+def _with_note(dataset: Dataset, note: str) -> Dataset:
     return dataclasses.replace(dataset, notes=(*dataset.notes, note))

@@ -11,7 +11,7 @@ from vitkit.errors import DataError
 def match_labels(data: Dataset, split: Split, class_names: Sequence[str]) -> Split:
     """Return the split with labels that index `class_names`. A class that the model does not have is an error."""
     indices = {name: i for i, name in enumerate(class_names)}
-    if not data.named:
+    if not data.has_class_names:
         targets = [int(name) for name in data.class_names]
         if targets and max(targets) >= len(class_names):
             raise DataError(f"{data.name} has the label {max(targets)}, but the model has {len(class_names)} classes")

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.data.dataset import Dataset, Split
-from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, threaded_map
+from vitkit.data.loader import SplitReader
+from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
-from vitkit.errors import CorruptImageError, DataError, InputError
+from vitkit.errors import DataError, InputError
 from vitkit.evaluation.eval_data import check_val_is_unseen, choose_split, open_eval_data
 from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
 from vitkit.evaluation.label_map import match_labels
@@ -147,49 +148,6 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-class SplitReader:
-    """Reads a split in batches. After the last batch, `indices` and `skipped` tell which images were read."""
-
-    def __init__(
-        self,
-        split: Split,
-        preprocess: Preprocess,
-        batch_size: int,
-        progress: Progress | None = None,
-        corrupt_limit: float = CORRUPT_LIMIT,
-    ) -> None:
-        if batch_size < 1:
-            raise InputError(f"batch size {batch_size}: must be at least 1")
-        self.split, self.preprocess, self.batch_size, self.progress = split, preprocess, batch_size, progress
-        self.indices: list[int] = []
-        self.corrupt = CorruptionBudget(len(split), corrupt_limit)
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        return tuple(f"{name}: {reason}" for name, reason in self.corrupt.found.items())
-
-    def batches(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield normalized images and labels. Threads decode; pixels stay uint8 until they are on the device."""
-        stream = enumerate(threaded_map(self._read, len(self.split)))
-        while results := list(islice(stream, self.batch_size)):
-            good = {i: result for i, result in results if isinstance(result, Tensor)}
-            for _, result in results:
-                if isinstance(result, CorruptImageError):
-                    self.corrupt.add(result)
-            self.indices.extend(good)
-            if good:
-                pixels = torch.stack(list(good.values())).to(device)
-                yield self.preprocess.normalize(pixels), torch.from_numpy(self.split.labels[list(good)])
-            if self.progress is not None:
-                self.progress(results[-1][0] + 1, len(self.split))
-
-    def _read(self, index: int) -> Tensor | CorruptImageError:
-        try:
-            return self.preprocess(self.split.images[index], self.split.images.name(index))
-        except CorruptImageError as error:
-            return error
 
 
 def _evaluate_size(model: nn.Module, size: ImageSize, read: Callable[[ImageSize], SplitReader]) -> ResolutionResult:

@@ -16,7 +16,6 @@ from safetensors.numpy import save
 
 from vitkit.atomic import write_atomic
 from vitkit.data.dataset import Split
-from vitkit.data.fingerprint import content_hashes
 from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WorkError
@@ -60,7 +59,7 @@ def feature_key(model: ViT, split: Split, preprocess: Preprocess) -> str:
     config = model.config.replace(num_classes=0, head_hidden=0).to_dict()
     digest.update(json.dumps([config, preprocess.to_dict()], sort_keys=True).encode())
     digest.update(hash_weights(model, without=HEAD_PREFIXES).encode())
-    digest.update((split.hashes if split.hashes is not None else content_hashes(split.images)).tobytes())
+    digest.update(split.content_hashes().tobytes())
     return digest.hexdigest()
 
 

@@ -11,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.data.dataset import Split
+from vitkit.data.loader import SplitReader
 from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, WeightsError
 from vitkit.evaluation import predict_logits
-from vitkit.evaluation.predict import SplitReader
 from vitkit.model import ViT, ViTConfig, create_model
 from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.weights.load import load_model

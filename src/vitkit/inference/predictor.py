@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from vitkit.data.pipeline import threaded_map
 from vitkit.errors import ConfigError, CorruptImageError
 from vitkit.export.metadata import SUFFIXES, find_exported
 from vitkit.export.runtimes import ExportedModel, softmax
@@ -18,6 +17,7 @@ from vitkit.inference.image_inputs import DecodableImage, as_list
 from vitkit.model import ViT
 from vitkit.runtime.data_parallel import IMAGES_PER_CORE, available_cores
 from vitkit.runtime.device import select_device
+from vitkit.runtime.threads import threaded_map
 from vitkit.weights.load import load_model
 from vitkit.weights.metadata import require_metadata
 
@@ -99,7 +99,7 @@ class Predictor:
     ) -> Iterator[list[Prediction] | CorruptImageError]:
         """Yield predictions or decoding errors in order, as they are computed. Threads decode the next images."""
         ahead = DECODE_AHEAD * self.batch_size
-        decoded = iter(threaded_map(lambda i: self._decode(images[i]), len(images), DECODE_THREADS, ahead=ahead))
+        decoded = threaded_map(self._decode, images, DECODE_THREADS, ahead=ahead)
         while batch := list(islice(decoded, self.batch_size)):
             pixels = [each for each in batch if isinstance(each, np.ndarray)]
             ranked = iter(self.rank(self.predict_probabilities(np.stack(pixels)), top) if pixels else [])

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vitkit.data import sampler as loader
+from vitkit.data import sampler
 from vitkit.errors import ConfigError
 from vitkit.model import ViTConfig
 from vitkit.runtime.data_parallel import IMAGES_PER_CORE
@@ -32,12 +32,12 @@ class Job:
                 f"batch={self.batch}, ranks={self.ranks}, micro_batch={self.micro_batch}, cores={self.cores}: "
                 "must be positive"
             )
-        loader.share(self.batch, (0, self.ranks))  # says so where there are more ranks than images
+        sampler.rank_rows(self.batch, (0, self.ranks))  # says so where there are more ranks than images
 
     @property
     def share(self) -> int:
         """Images of a step that fall to the rank that has most of them."""
-        return loader.largest_share(self.batch, self.ranks)
+        return sampler.max_rank_rows(self.batch, self.ranks)
 
     @property
     def at_a_time(self) -> int:

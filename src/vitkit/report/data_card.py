@@ -92,5 +92,6 @@ def _class_counts(data: Dataset) -> str:
 def _unreadable(assets: RunAssets) -> str:
     if not assets.unreadable:
         return text("All images could be read.")
-    found = table(["split", "image", "error"], [list(line) for line in assets.unreadable], "Unreadable images")
-    return text(f"{len(assets.unreadable):,} images could not be read and were skipped.") + details("Which", found)
+    rows = [[split, failure.name, failure.reason] for split, failure in assets.unreadable]
+    found = table(["split", "image", "error"], rows, "Unreadable images")
+    return text(f"{len(rows):,} images could not be read and were skipped.") + details("Which", found)

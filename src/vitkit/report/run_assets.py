@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 
-from vitkit.data.dataset import Dataset, Split
+from vitkit.data.dataset import Dataset, ReadFailure, Split
 from vitkit.data.loader import pixels_of
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import ReadabilityCache, filter_readable
@@ -23,7 +23,7 @@ class RunAssets:
     model: ViT | None  # None: the run is not finished
     data: Dataset | None  # without unreadable images; None: it could not be opened
     data_error: str = ""  # why it could not be opened
-    unreadable: tuple[tuple[str, str, str], ...] = ()  # (split, name, reason)
+    unreadable: tuple[tuple[str, ReadFailure], ...] = ()  # (split, failure)
 
     @cached_property
     def preprocess(self) -> Preprocess:
@@ -60,8 +60,8 @@ def _without_unreadable(assets: RunAssets) -> RunAssets:
     splits, unreadable, known = {}, [], ReadabilityCache(assets.run.recipe.data)
     for name, split in assets.data.splits.items():
         if len(split) != counts.get(name) and pixels_of(split) is None:
-            split, bad = filter_readable(split, assets.preprocess.check_decodable, 1.0, None, known)
-            unreadable += [(name, *each) for each in bad]
+            split, failures = filter_readable(split, assets.preprocess.check_decodable, 1.0, None, known)
+            unreadable += [(name, failure) for failure in failures]
         splits[name] = split
     data = dataclasses.replace(assets.data, splits=splits)
     return dataclasses.replace(assets, data=data, unreadable=tuple(unreadable))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitkit.atomic import write_json
-from vitkit.data.dataset import Dataset, Split
+from vitkit.data.dataset import Dataset, ReadFailure, Split
 from vitkit.data.inspect import probe_sample, recommend_for
 from vitkit.data.loader import BatchLoader, BatchSource, View, make_source, make_view, pixels_of
 from vitkit.data.open import open_data
@@ -18,7 +18,7 @@ from vitkit.data.progress import progress_bar
 from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.data.recommend import SMALL_SIDE, balanced_class_weights
 from vitkit.data.sampler import PAIR, Sampler, shuffle_windows
-from vitkit.errors import ConfigError, CorruptImageError, DataError, UsageError
+from vitkit.errors import ConfigError, DataError, UsageError
 from vitkit.model import ModelInfo, ViT, create_model
 from vitkit.training.autotune import TunedSettings, apply_explicit, precisions
 from vitkit.training.budget import Clock
@@ -47,7 +47,7 @@ class Task:
     val: Split
     val_view: View
     test: Split | None
-    skipped: tuple[tuple[str, str], ...]  # (name, reason)
+    skipped: tuple[ReadFailure, ...]
 
     @property
     def classes(self) -> int:
@@ -95,11 +95,10 @@ def open_task(recipe: Recipe, data: Dataset, init: ViT | None, quiet: bool = Tru
             test, corrupt = filter_readable(test, preprocess.check_decodable, limit, progress, known)
         skipped = skipped + corrupt
     budget = CorruptionBudget(sum(map(len, data.splits.values())), recipe.corrupt_limit)
-    budget.add(*(CorruptImageError(name, reason) for name, reason in skipped))
+    budget.add(*skipped)
     for name, split in {"train": train, "val": val, "test": test}.items():
         if split is not None and not len(split):
-            first = ": ".join(skipped[0])
-            raise DataError(f"{data.name}: no image of its {name} split can be read; the first error: {first}")
+            raise DataError(f"{data.name}: no image of its {name} split can be read; the first error: {skipped[0]}")
     return Task(data, preprocess, train, source, val, view, test, tuple(skipped))
 
 
@@ -197,8 +196,8 @@ def make_context(
 ) -> RunContext:
     for note in task.data.notes:
         log.info(note)
-    for name, reason in task.skipped:
-        log.info(f"left out: {name}: {reason}")
+    for failure in task.skipped:
+        log.info(f"left out: {failure}")
     if assumed := model.info.origin.get("assumed"):
         log.info(f"assumed about {recipe.init}: {'; '.join(assumed)}")
     sampler = make_sampler(recipe, task.train, task.classes, world.size)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitkit.data.loader import Batch
 from vitkit.data.mixup import mixup_cutmix
 from vitkit.data.rng import uniform
-from vitkit.data.sampler import largest_share
+from vitkit.data.sampler import max_rank_rows
 from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluation import Predictions, evaluate_predictions
 from vitkit.runtime.data_parallel import torch_threads
@@ -146,7 +146,7 @@ class Trainer:
                 return distillation_loss(module, *inputs, taught, recipe.distill, context.class_weights)
 
         total, correct = torch.zeros((), device=device), torch.zeros((), device=device)
-        most = largest_share(context.batch_size, ranks)
+        most = max_rank_rows(context.batch_size, ranks)
         micro_batch, parallel = tuned.micro_batch or most, self.compiled if tuned.compile else self.plain
         for start in range(0, most, micro_batch):
             rows = slice(start, min(start + micro_batch, len(images))) if start < len(images) else slice(0, 1)

@@ -19,8 +19,7 @@ import pytest
 from vitkit.data.dataset import ArrayImages
 from vitkit.data.open import open_data
 from vitkit.data.readers import builtin as named
-from vitkit.data.readers.builtin import OFFICIAL, open_builtin, unpickle
-from vitkit.data.readers.download import Remote, fetch
+from vitkit.data.readers.builtin import OFFICIAL, RemoteFile, download, open_builtin, unpickle
 from vitkit.errors import DataError
 
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -140,7 +139,7 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return Path.touch, (tmp_path / "touched",)  # type: ignore[return-value]
 
-    with pytest.raises(pickle.UnpicklingError, match="it asks for"):
+    with pytest.raises(pickle.UnpicklingError, match="it calls"):
         unpickle(pickle.dumps(Harm()))
     assert not (tmp_path / "touched").exists()
     for attack in (b"cos\nsystem\n(S'true'\ntR.", b"cnumpy\nload\n(S'x'\ntR.", b"c__builtin__\neval\n(S'1'\ntR."):
@@ -151,7 +150,7 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path: Path) -> None:
     for name, content in cifar_files("10", "python")[0].items():
         (folder / name).write_bytes(content)
     (folder / "data_batch_2").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(DataError, match=r"not the official files of cifar10 \(it asks for (os|posix).system"):
+    with pytest.raises(DataError, match=r"not the official files of cifar10 \(it calls (os|posix).system"):
         open_data("cifar10", data_dir=tmp_path)
 
 
@@ -183,7 +182,7 @@ def mnist_files() -> dict[str, bytes]:
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 @pytest.mark.parametrize("packing", ["plain", "gz", "dotted", "raw"])
 def test_idx_files(tmp_path: Path, name: str, packing: str) -> None:
-    folder = tmp_path / (OFFICIAL[name].forms[0].folder if packing == "raw" else name)
+    folder = tmp_path / (OFFICIAL[name].formats[0].folder if packing == "raw" else name)
     folder.mkdir(parents=True)
     for file, content in mnist_files().items():
         if packing == "gz":
@@ -242,33 +241,33 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
 def test_a_download_arrives_once_and_is_kept(server: tuple[str, Path], tmp_path: Path) -> None:
     address, root = server
     (root / "a.bin").write_bytes(b"content")
-    remote = Remote("a.bin", hashlib.sha256(b"content").hexdigest(), (address,))
-    path = fetch(remote, tmp_path / "new" / "data", "advice")
+    remote = RemoteFile("a.bin", hashlib.sha256(b"content").hexdigest(), (address,))
+    path = download(remote, tmp_path / "new" / "data", "advice")
     assert path.read_bytes() == b"content"
     (root / "a.bin").unlink()
-    assert fetch(remote, tmp_path / "new" / "data", "advice") == path
+    assert download(remote, tmp_path / "new" / "data", "advice") == path
 
 
 def test_the_next_home_is_tried(server: tuple[str, Path], tmp_path: Path) -> None:
     address, root = server
     (root / "a.bin").write_bytes(b"content")
-    remote = Remote("a.bin", hashlib.sha256(b"content").hexdigest(), (f"{address}/none", f"{address}/cut", address))
-    assert fetch(remote, tmp_path, "advice").read_bytes() == b"content"
+    remote = RemoteFile("a.bin", hashlib.sha256(b"content").hexdigest(), (f"{address}/none", f"{address}/cut", address))
+    assert download(remote, tmp_path, "advice").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize(
     ("home", "reason"),
     [
-        ("", "its SHA-256 is ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73, not 0000"),
-        ("/cut", "broke off after 400 of 1,000 bytes"),
-        ("/none", "HTTP Error 404: File not found"),
+        ("", "but got ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"),
+        ("/cut", "IncompleteRead(400 bytes read, 600 more expected)"),
+        ("/none", "404 Client Error: File not found"),
     ],
 )
 def test_what_is_not_right_is_not_kept(server: tuple[str, Path], tmp_path: Path, home: str, reason: str) -> None:
     address, root = server
     (root / "a.bin").write_bytes(b"content")
     with pytest.raises(DataError) as caught:
-        fetch(Remote("a.bin", "0" * 64, (address + home,)), tmp_path / "data", "place a.bin in data")
+        download(RemoteFile("a.bin", "0" * 64, (address + home,)), tmp_path / "data", "place a.bin in data")
     message = str(caught.value)
     assert reason in message
     assert message.startswith("cannot download a.bin (")
@@ -278,8 +277,8 @@ def test_what_is_not_right_is_not_kept(server: tuple[str, Path], tmp_path: Path,
 
 def test_offline_says_in_one_line_what_to_place_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
-    nowhere = tuple(dataclasses.replace(r, homes=("http://127.0.0.1:9",)) for r in OFFICIAL["cifar10"].remotes)
-    monkeypatch.setitem(OFFICIAL, "cifar10", dataclasses.replace(OFFICIAL["cifar10"], remotes=nowhere))
+    nowhere = tuple(dataclasses.replace(r, sites=("http://127.0.0.1:9",)) for r in OFFICIAL["cifar10"].remote_files)
+    monkeypatch.setitem(OFFICIAL, "cifar10", dataclasses.replace(OFFICIAL["cifar10"], remote_files=nowhere))
     with pytest.raises(DataError) as caught:
         open_data("cifar10", data_dir=tmp_path)
     message = str(caught.value)
@@ -296,8 +295,8 @@ def test_a_named_set_is_downloaded_then_read(
     for file, content in mnist_files().items():
         packed = gzip.compress(content)
         (root / f"{file}.gz").write_bytes(packed)
-        remotes.append(Remote(f"{file}.gz", hashlib.sha256(packed).hexdigest(), (address,)))
-    monkeypatch.setitem(OFFICIAL, "mnist", dataclasses.replace(OFFICIAL["mnist"], remotes=tuple(remotes)))
+        remotes.append(RemoteFile(f"{file}.gz", hashlib.sha256(packed).hexdigest(), (address,)))
+    monkeypatch.setitem(OFFICIAL, "mnist", dataclasses.replace(OFFICIAL["mnist"], remote_files=tuple(remotes)))
     monkeypatch.setenv("VITKIT_DATA", str(tmp_path / "cache"))
     first = open_data("mnist")
     assert [len(first.splits[s]) for s in ("train", "val", "test")] == [20, 10, 10]
@@ -308,6 +307,6 @@ def test_a_named_set_is_downloaded_then_read(
 
 def test_every_official_file_has_a_home_and_a_checksum() -> None:
     for entry in OFFICIAL.values():
-        for remote in entry.remotes:
+        for remote in entry.remote_files:
             assert len(bytes.fromhex(remote.sha256)) == 32
-            assert all(home.startswith("http") for home in remote.homes)
+            assert all(site.startswith("http") for site in remote.sites)

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from tests.data.test_dataset import CLASSES, ROWS, columns_of, contents, write_folder, write_parquet
-from vitkit.data.dataset import RawImage, Split
+from vitkit.data.dataset import ImageSubset, RawImage, Split
 from vitkit.data.loader import BatchLoader, FileSource
 from vitkit.data.open import open_data
 from vitkit.data.pipeline import CorruptionBudget
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import ReadabilityCache, filter_readable
-from vitkit.data.readers import tables as readers
+from vitkit.data.readers import parquet
 from vitkit.data.sampler import Sampler, shuffle_windows
 from vitkit.data.shards import reader as shards
-from vitkit.data.shards.storage import Stored, find
-from vitkit.data.shards.tar_index import scan_tar
+from vitkit.data.shards.storage import FileStat, find_files
+from vitkit.data.shards.tar_index import index_tar
 from vitkit.data.shards.writer import pack
 from vitkit.data.transforms import Augment
 from vitkit.errors import DataError, MissingExtraError
@@ -69,7 +69,7 @@ def test_numbers_in_cls_files_are_class_indices(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", TRAIN, lambda label: {"cls": str(CLASSES.index(label) + 1).encode()})
     data = open_data(tmp_path / "a.tar", val_fraction=0)
     assert list(data.class_names) == ["0", "1", "2", "3"]
-    assert not data.named
+    assert not data.has_class_names
     assert data.splits["train"].labels.tolist() == [1] * 10 + [2] * 10 + [3] * 10
 
 
@@ -83,24 +83,24 @@ def test_a_tar_that_has_changed_is_read_anew(tmp_path: Path) -> None:
 def test_a_tar_that_was_cut_anywhere_is_known_to_be(tmp_path: Path) -> None:
     """Also between two of its files, where Python's reader sees a good end."""
     whole = write_tar(tmp_path / "a.tar", TRAIN[:3], LABELLED["cls"])
-    assert not scan_tar(Stored(str(whole), 0, "whole"), "label").broken
+    assert not index_tar(FileStat(str(whole), 0, "whole"), "label").broken
     content = whole.read_bytes()
     end = len(content.rstrip(b"\0")) // 512 * 512 + 512
     for cut in range(0, end + 1, 256):
         (tmp_path / "b.tar").write_bytes(content[:cut])
-        found = scan_tar(Stored(str(tmp_path / "b.tar"), cut, f"cut {tmp_path}"), "label")
-        assert f"after {len(found.place)} images" in found.broken, cut
-        assert len(found.place) < 3
+        found = index_tar(FileStat(str(tmp_path / "b.tar"), cut, f"cut {tmp_path}"), "label")
+        assert f"after {len(found.offset)} images" in found.broken, cut
+        assert len(found.offset) < 3
         assert all(
-            content[p : p + n] == TRAIN[i][2] for i, (p, n) in enumerate(zip(found.place, found.size, strict=True))
+            content[p : p + n] == TRAIN[i][2] for i, (p, n) in enumerate(zip(found.offset, found.size, strict=True))
         )
 
 
 @pytest.mark.parametrize(
     ("beside", "said"),
     [
-        (lambda label: {}, "no label beside the image; expected .cls, .json, .txt"),
-        (lambda label: {"json": b'{"class": 1}'}, "no label under 'label'.*--label picks another key"),
+        (lambda label: {}, "the image has no label; expected .cls, .json, .txt"),
+        (lambda label: {"json": b'{"class": 1}'}, "no label under 'label'.*choose another key with --label"),
         (lambda label: {"cls": b" "}, "the label is empty"),
     ],
 )
@@ -127,18 +127,18 @@ def test_patterns_pick_shards_of_an_index(tmp_path: Path) -> None:
 
 
 def test_braces_name_every_file_there_or_not(tmp_path: Path) -> None:
-    assert find(f"{tmp_path}/a-{{08..11}}.tar") == [f"{tmp_path}/a-{n}.tar" for n in ("08", "09", "10", "11")]
+    assert find_files(f"{tmp_path}/a-{{08..11}}.tar") == [f"{tmp_path}/a-{n}.tar" for n in ("08", "09", "10", "11")]
     with pytest.raises(DataError, match="names 1,000,000,000 files"):
-        find("a-{000000000..999999999}.tar")
+        find_files("a-{000000000..999999999}.tar")
 
 
 def test_parquet_beyond_memory_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, rows in enumerate((ROWS[:11], ROWS[11:])):
         write_parquet(tmp_path / "p" / f"{number}.parquet", columns_of(rows))
     held = open_data(tmp_path / "p")
-    monkeypatch.setattr(readers, "HOLDS", 0)  # a fixed number: free memory must not decide the order of samples
+    monkeypatch.setattr(parquet, "MEMORY_LIMIT", 0)  # a fixed number: free memory must not decide the order of samples
     parts = open_data(tmp_path / "p")
-    assert isinstance(parts.splits["val"].images, shards.ImageSubset)
+    assert isinstance(parts.splits["val"].images, ImageSubset)
     assert isinstance(parts.splits["val"].images.images, shards.ShardImages)
     assert {k: sorted(v) for k, v in contents(parts).items()} == {k: sorted(v) for k, v in contents(held).items()}
     assert parts.fingerprint == held.fingerprint
@@ -149,7 +149,7 @@ def test_a_bad_image_of_parquet_read_in_parts_stays_out_in_every_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VITKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(readers, "HOLDS", 0)
+    monkeypatch.setattr(parquet, "MEMORY_LIMIT", 0)
     rows = [*ROWS[:9], ("train", "ant", b"no image")]
     write_parquet(tmp_path / "p.parquet", columns_of(rows))
     train = open_data(tmp_path / "p.parquet", val_fraction=0).splits["train"]
@@ -160,7 +160,7 @@ def test_a_bad_image_of_parquet_read_in_parts_stays_out_in_every_run(
         SEEN.check_decodable(encoded, name)
 
     for times in (10, 1):  # the second run looks again at what was bad alone
-        kept, bad = filter_readable(train, check, 0.2, known=ReadabilityCache("p"))
+        kept, bad = filter_readable(train, check, 0.2, cache=ReadabilityCache("p"))
         assert (len(kept), len(bad), len(looked)) == (9, 1, times)
         looked.clear()
 
@@ -204,22 +204,22 @@ def test_windows_are_fed_the_same_by_threads_and_processes_and_from_mid_shard(
 
 def test_each_row_group_is_read_once_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for the windows; and what is held stays within its limit."""
-    monkeypatch.setattr("vitkit.data.shards.shard_files.ROW_GROUP", 600)
+    monkeypatch.setattr("vitkit.data.shards.writer.ROW_GROUP", 600)
     monkeypatch.setattr(shards, "PARQUET_WINDOW", 1800)
-    monkeypatch.setattr(shards, "HELD_GROUPS", shards._Held(3 * 1800))
+    monkeypatch.setattr(shards, "ROW_GROUPS", shards._RowGroupCache(3 * 1800))
     pack(open_data(write_folder(tmp_path / "f", ROWS)), tmp_path / "s", to="parquet", shard_size=4000)
     split, reads = open_data(tmp_path / "s").splits["train"], []
-    read = shards.ShardImages._read
-    monkeypatch.setattr(shards.ShardImages, "_read", lambda s, *part: (reads.append(part), read(s, *part))[1])
+    read = shards.ShardImages._read_group
+    monkeypatch.setattr(shards.ShardImages, "_read_group", lambda s, *part: (reads.append(part), read(s, *part))[1])
     plan = Sampler(len(split), 5, windows=shuffle_windows(split))
     for step in range(len(split) // 5):
-        shards.read_many(split.images, plan.at(step).index)
+        split.images.read_many(plan.at(step).index)
     images = split.images
     assert isinstance(images, shards.ShardImages)
-    groups = sum(len(images.shards[s].groups) for s in np.unique(images.rows.shard))
+    groups = sum(len(images.shards[s].groups) for s in np.unique(images.samples.shard))
     assert groups > 8
     assert len(reads) == groups
-    assert sum(p.result().nbytes for p in shards.HELD_GROUPS.parts.values()) <= 3 * 1800
+    assert sum(p.result().nbytes for p in shards.ROW_GROUPS.entries.values()) <= 3 * 1800
 
 
 def test_the_next_sample_stands_in_for_one_that_has_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -229,21 +229,21 @@ def test_the_next_sample_stands_in_for_one_that_has_gone(tmp_path: Path, caplog:
     before = [feed(split).batch(step, (8, 8)) for step in range(5)]
     images = split.images
     assert isinstance(images, shards.ShardImages)
-    path, place = Path(images.shards[images.rows.shard[17]].path), int(images.rows.place[17])
+    path, place = Path(images.shards[images.samples.shard[17]].path), int(images.samples.offset[17])
     content = bytearray(path.read_bytes())
     content[place + 5] ^= 1
     path.write_bytes(content)
-    lenient = feed(split, lost=CorruptionBudget(30, 0.05))
+    lenient = feed(split, budget=CorruptionBudget(30, 0.05))
     for step, old in enumerate(before):
         new = lenient.batch(step, (8, 8))
         assert new.keys.index.tolist() == [18 if i == 17 else i for i in old.keys.index.tolist()]
         assert new.labels.tolist() == split.labels[new.keys.index].tolist()
         same = torch.from_numpy(old.keys.index != 17)
         assert torch.equal(new.images[same], old.images[same])
-    assert [r.getMessage().split(": ")[0] for r in caplog.records] == ["left out from step to step"]
-    assert f"{split.images.name(17)}: its bytes in the shard are not those" in caplog.text
-    strict = feed(split, lost=CorruptionBudget(30, 0.01))
-    with pytest.raises(DataError, match="1 of 30 images cannot be used"):
+    assert [r.getMessage().split(": ")[0] for r in caplog.records] == ["unreadable, replaced by the next sample"]
+    assert f"{split.images.name(17)}: its bytes in the shard have changed" in caplog.text
+    strict = feed(split, budget=CorruptionBudget(30, 0.01))
+    with pytest.raises(DataError, match="1 of 30 images cannot be read"):
         [strict.batch(step, (8, 8)) for step in range(5)]
 
 

@@ -99,7 +99,7 @@ def test_arrays_come_back_as_arrays(shape: tuple[int, ...], to: str, tmp_path: P
     before = open_data(tmp_path / "a.npz")
     pack(open_data(tmp_path / "a.npz", val_fraction=0), tmp_path / "shards", to=to, shard_size=SMALL)
     after = open_data(tmp_path / "shards")
-    assert after.named is before.named is False
+    assert after.has_class_names is before.has_class_names is False
     assert after.fingerprint == before.fingerprint
     for name, split in before.splits.items():
         images = after.splits[name].images
@@ -112,11 +112,11 @@ def test_arrays_come_back_as_arrays(shape: tuple[int, ...], to: str, tmp_path: P
 def test_a_corrupt_image_is_named_and_left_out_below_the_limit(folder: Path, tmp_path: Path) -> None:
     (folder / "train" / "ant" / "bad.png").write_bytes(b"no image")
     data = open_data(folder)
-    with pytest.raises(DataError, match=r"1 of 40 images cannot be used.*bad.png"):
+    with pytest.raises(DataError, match=r"1 of 40 images cannot be read.*bad.png"):
         pack(data, tmp_path / "none")
     assert not list((tmp_path / "none").iterdir())  # shards without an index are of no use
-    packed = pack(data, tmp_path / "shards", limit=0.05)
-    assert [Path(name).name for name, _ in packed.left_out] == ["bad.png"]
+    packed = pack(data, tmp_path / "shards", corrupt_limit=0.05)
+    assert [Path(failure.name).name for failure in packed.left_out] == ["bad.png"]
     assert len(open_data(tmp_path / "shards").splits["train"]) == 30
     index = json.loads((tmp_path / "shards" / "index.json").read_text())
     assert index["left_out"][0]["name"].endswith("ant/bad.png")

@@ -1,12 +1,13 @@
-"""Data sets that are known by name, in the formats of their official homes, downloaded from there on first use.
+"""Built-in data sets: found on disk in their official formats, or downloaded from their official sites.
 
 Each is looked for in `--data-dir`, else $VITKIT_DATA, else the user's cache: as NAME.npz, as the unpacked official
-files or as the official archive, in that folder or in one below it that is called like the data set.
+files or as the official archive, in that folder or in a folder NAME below it.
 """
 
 import codecs
 import gzip
 import io
+import logging
 import pickle
 import tarfile
 import zlib
@@ -18,31 +19,42 @@ from typing import Any
 import numpy as np
 
 from vitkit.data.dataset import ArrayImages, Dataset, Split
-from vitkit.data.readers.download import Remote, fetch
-from vitkit.data.readers.tables import check_arrays, read_npz
+from vitkit.data.pipeline import Progress
+from vitkit.data.progress import progress_bar
+from vitkit.data.readers.npz import check_arrays, read_npz
 from vitkit.data.split import from_arrays, stratified
 from vitkit.errors import DataError, MissingExtraError
 from vitkit.runtime.cache import data_folder
 
+CHUNK = 2**18  # bytes
+TIMEOUT = 30.0  # seconds without a byte
+
 Files = Mapping[str, bytes]
-Parts = dict[str, tuple[np.ndarray, np.ndarray]]  # split → (images, labels)
+Arrays = dict[str, tuple[np.ndarray, np.ndarray]]  # split → (images, labels)
 
 
 @dataclass(frozen=True)
-class Form:
-    """One official packing of a data set: files in a folder, or in an archive, and what they mean."""
+class RemoteFile:
+    name: str
+    sha256: str
+    sites: tuple[str, ...]  # addresses of folders that hold it, the official one first
 
-    folder: str  # what the files unpack into
+
+@dataclass(frozen=True)
+class ArchiveFormat:
+    """One official format of a data set: files in a folder or an archive, and how to parse them."""
+
+    folder: str  # that the archive unpacks to
     archive: str | None
     files: tuple[str, ...]
-    parse: Callable[[Files], tuple[Parts, list[str] | None]]
+    parse: Callable[[Files], tuple[Arrays, list[str] | None]]
 
 
 @dataclass(frozen=True)
-class Named:
+class BuiltinDataset:
     class_names: tuple[str, ...] | None
-    forms: tuple[Form, ...]
-    remotes: tuple[Remote, ...]
+    formats: tuple[ArchiveFormat, ...]
+    remote_files: tuple[RemoteFile, ...]
 
 
 def open_builtin(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -51,66 +63,114 @@ def open_builtin(name: str, data_dir: str | Path | None = None) -> Dataset:
     entry, base = OFFICIAL[name], data_folder(data_dir)
     found = _find(name, entry, base)
     if found is None:
-        what = " and ".join(r.name for r in entry.remotes)
-        advice = f"place {what}, or {name}.npz, in {base} (or name their folder with --data-dir or $VITKIT_DATA)"
-        for remote in entry.remotes:
-            fetch(remote, base / name, advice)
+        files = " and ".join(file.name for file in entry.remote_files)
+        advice = f"place {files}, or {name}.npz, in {base} (or name their folder with --data-dir or $VITKIT_DATA)"
+        for file in entry.remote_files:
+            download(file, base / name, advice)
         found = _find(name, entry, base)
     if found is None:
-        raise DataError(f"{base / name}: holds none of the official forms of {name}; remove what is in it")
+        raise DataError(f"{base / name}: holds none of the official formats of {name}; remove its files")
     return found
 
 
-def _find(name: str, entry: Named, base: Path) -> Dataset | None:
+def download(file: RemoteFile, folder: Path, advice: str) -> Path:
+    """Return the path of the file in `folder`, downloaded if it is missing there; a partial file is never kept.
+
+    `advice` ends the error message: what to place where by hand.
+    """
+    import pooch  # type: ignore[import-untyped]  # it has no annotations
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    reasons = []
+    for site in file.sites:
+        url = f"{site.rstrip('/')}/{file.name}"
+        with progress_bar(file.name, in_bytes=True) as progress:
+            # Without the header, requests would decompress what a server declares as gzip.
+            headers = {"Accept-Encoding": "identity"}
+            get = pooch.HTTPDownloader(_PoochBar(progress), CHUNK, timeout=TIMEOUT, headers=headers)
+            try:
+                return Path(pooch.retrieve(url, f"sha256:{file.sha256}", file.name, folder, downloader=get))
+            except (OSError, ValueError) as error:
+                reasons.append(f"{url}: {_root_cause(error)}")
+    raise DataError(f"cannot download {file.name} ({'; '.join(reasons)}); {advice}")
+
+
+class _PoochBar:
+    """A progress bar as pooch calls it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.total, self.done = progress, 0, 0
+
+    def update(self, count: int) -> None:
+        self.done = min(self.done + count, self.total)
+        self.progress(self.done, self.total)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        pass
+
+
+def _root_cause(error: BaseException) -> str:
+    """Return the message of the first error of a chain, in one line: the later ones repeat it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _find(name: str, entry: BuiltinDataset, base: Path) -> Dataset | None:
     for folder in (base, base / name):
         if (folder / f"{name}.npz").is_file():
-            return read_npz(folder / f"{name}.npz", "label")
-    for form in entry.forms:
-        for place in (base / form.folder, base / name / form.folder, base / name, base):
-            if all(_locate(place, file) for file in form.files):
-                return _dataset(name, entry, form, {f: _read(place, f) for f in form.files}, str(place))
+            return read_npz(folder / f"{name}.npz")
+    for form in entry.formats:
+        for folder in (base / form.folder, base / name / form.folder, base / name, base):
+            if all(_locate(folder, file) for file in form.files):
+                return _parse(name, entry, form, {f: _read(folder, f) for f in form.files}, str(folder))
         for archive in (base / name / form.archive, base / form.archive) if form.archive else ():
             if archive.is_file():
-                return _dataset(name, entry, form, _unpack(archive, form.files), str(archive))
+                return _parse(name, entry, form, _unpack(archive, form.files), str(archive))
     return None
 
 
-def _dataset(name: str, entry: Named, form: Form, files: Files, where: str) -> Dataset:
+def _parse(name: str, entry: BuiltinDataset, form: ArchiveFormat, files: Files, where: str) -> Dataset:
     try:
-        parts, class_names = form.parse(files)
-        for split, (images, labels) in parts.items():
+        arrays, class_names = form.parse(files)
+        for split, (images, labels) in arrays.items():
             check_arrays(images, labels, split)
     except (ValueError, KeyError, TypeError, IndexError, EOFError, pickle.UnpicklingError) as error:
-        raise DataError(f"{where}: not the official files of {name} ({error}); remove them to download anew") from error
-    return from_arrays(name, parts, class_names or entry.class_names, [f"read from {where}"])
+        raise DataError(
+            f"{where}: not the official files of {name} ({error}); remove them to download them again"
+        ) from error
+    return from_arrays(name, arrays, class_names or entry.class_names, [f"read from {where}"])
 
 
 def _locate(folder: Path, file: str) -> Path | None:
-    """The file itself or gzipped; MNIST's are also known with a dot before idx."""
+    """Return the file, plain or gzipped. Some copies of MNIST have a dot before idx."""
     names = (file, f"{file}.gz", file.replace("-idx", ".idx"), file.replace("-idx", ".idx") + ".gz")
     return next((folder / n for n in names if (folder / n).is_file()), None)
 
 
 def _read(folder: Path, file: str) -> bytes:
     path = _locate(folder, file)
-    assert path is not None  # _find asked before
+    assert path is not None  # checked by _find
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if path.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); remove it to download it anew") from error
+        raise DataError(f"{path}: cannot be read ({error}); remove it to download it again") from error
 
 
 def _unpack(archive: Path, wanted: tuple[str, ...]) -> Files:
-    """The wanted files by name, in one pass and without writing anything."""
+    """Return the wanted files of an archive, read in one pass and without writing anything."""
     try:
         with tarfile.open(archive) as tar:
             members = ((member, tar.extractfile(member)) for member in tar if member.isfile())
             files = {Path(m.name).name: f.read() for m, f in members if f and Path(m.name).name in wanted}
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise DataError(f"{archive}: cannot be unpacked ({error}); remove it to download it anew") from error
+        raise DataError(f"{archive}: cannot be unpacked ({error}); remove it to download it again") from error
     if missing := [w for w in wanted if w not in files]:
-        raise DataError(f"{archive}: has no {missing[0]}; remove it to download it anew")
+        raise DataError(f"{archive}: has no {missing[0]}; remove it to download it again")
     return files
 
 
@@ -128,18 +188,18 @@ def _cifar_python(files: Files, train: tuple[str, ...], test: str, labels: bytes
 def _cifar_binary(files: Files, train: tuple[str, ...], test: str, label_bytes: int, names: str) -> Any:
     def part(members: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
         rows = np.frombuffer(b"".join(files[m] for m in members), np.uint8).reshape(-1, label_bytes + 3072)
-        return _planes(rows[:, label_bytes:]), rows[:, label_bytes - 1]  # of several labels the last is the finest
+        return _planes(rows[:, label_bytes:]), rows[:, label_bytes - 1]  # the last of several labels is the finest
 
     return {"train": part(train), "test": part((test,))}, files[names].decode().split()
 
 
 def _planes(rows: np.ndarray) -> np.ndarray:
-    """(N, 3072), red, green and blue planes one after the other → (N, 32, 32, 3)"""
+    """Turn (N, 3072), the red, green and blue planes, into (N, 32, 32, 3)."""
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
 def _allowed() -> dict[tuple[str, str], Any]:
-    """What the pickle of a dictionary of arrays calls, in any protocol, under both names of NumPy's inner package."""
+    """Return what pickled arrays may call, in any protocol, under both names of NumPy's internal package."""
     rebuild = {p: np.zeros(0).__reduce_ex__(p)[0] for p in (2, 5)}
     numpy = {("multiarray", "_reconstruct"): rebuild[2], ("numeric", "_frombuffer"): rebuild[5]}
     inner = {(f"numpy.{core}.{m}", name): f for core in ("core", "_core") for (m, name), f in numpy.items()}
@@ -151,11 +211,11 @@ def _allowed() -> dict[tuple[str, str], Any]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """A pickle can name any function to call: here only those that make arrays and bytes."""
+    """An unpickler that calls only functions that make arrays and bytes; a pickle could name any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which CIFAR does not contain")
+            raise pickle.UnpicklingError(f"it calls {module}.{name}, which CIFAR does not contain")
         return _ALLOWED[module, name]
 
 
@@ -166,36 +226,38 @@ def unpickle(content: bytes) -> Any:
     return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
 
 
-CIFAR_HOME = "https://www.cs.toronto.edu/~kriz"
+CIFAR_SITE = "https://www.cs.toronto.edu/~kriz"
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
-def _cifar10() -> Named:
+def _cifar10() -> BuiltinDataset:
     binary = tuple(f"{b}.bin" for b in _BATCHES)
-    return Named(
+    return BuiltinDataset(
         ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         (
-            Form("cifar-10-batches-bin", "cifar-10-binary.tar.gz", (*binary, "test_batch.bin", "batches.meta.txt"),
+            ArchiveFormat("cifar-10-batches-bin", "cifar-10-binary.tar.gz",
+                 (*binary, "test_batch.bin", "batches.meta.txt"),
                  lambda f: _cifar_binary(f, binary, "test_batch.bin", 1, "batches.meta.txt")),
-            Form("cifar-10-batches-py", "cifar-10-python.tar.gz", (*_BATCHES, "test_batch", "batches.meta"),
+            ArchiveFormat("cifar-10-batches-py", "cifar-10-python.tar.gz", (*_BATCHES, "test_batch", "batches.meta"),
                  lambda f: _cifar_python(f, _BATCHES, "test_batch", b"labels", "batches.meta", b"label_names")),
         ),
-        (Remote("cifar-10-binary.tar.gz", "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                (CIFAR_HOME,)),),
+        (RemoteFile("cifar-10-binary.tar.gz", "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                (CIFAR_SITE,)),),
     )  # fmt: skip
 
 
-def _cifar100() -> Named:
-    return Named(
+def _cifar100() -> BuiltinDataset:
+    return BuiltinDataset(
         None,
         (
-            Form("cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin", "test.bin", "fine_label_names.txt"),
+            ArchiveFormat("cifar-100-binary", "cifar-100-binary.tar.gz",
+                 ("train.bin", "test.bin", "fine_label_names.txt"),
                  lambda f: _cifar_binary(f, ("train.bin",), "test.bin", 2, "fine_label_names.txt")),
-            Form("cifar-100-python", "cifar-100-python.tar.gz", ("train", "test", "meta"),
+            ArchiveFormat("cifar-100-python", "cifar-100-python.tar.gz", ("train", "test", "meta"),
                  lambda f: _cifar_python(f, ("train",), "test", b"fine_labels", "meta", b"fine_label_names")),
         ),
-        (Remote("cifar-100-binary.tar.gz", "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-                (CIFAR_HOME,)),),
+        (RemoteFile("cifar-100-binary.tar.gz", "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+                (CIFAR_SITE,)),),
     )  # fmt: skip
 
 
@@ -206,7 +268,7 @@ _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """Two zero bytes, 8 for uint8, the number of dimensions, each as a big-endian word, then the values."""
+    """Parse two zero bytes, 8 for uint8, the number of dimensions, each size as a big-endian word, then the values."""
     if content[:3] != b"\0\0\x08" or len(content) < 4:
         raise ValueError("not an IDX file of bytes")
     dimensions = content[3]
@@ -214,21 +276,23 @@ def read_idx(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
-def _idx(files: Files) -> tuple[Parts, None]:
+def _idx(files: Files) -> tuple[Arrays, None]:
     images, labels, test_images, test_labels = (read_idx(files[name]) for name in _IDX)
     return {"train": (images, labels), "test": (test_images, test_labels)}, None
 
 
-def _mnist_like(folder: str, class_names: tuple[str, ...], homes: tuple[str, ...], sums: tuple[str, ...]) -> Named:
-    remotes = tuple(Remote(f"{file}.gz", sha256, homes) for file, sha256 in zip(_IDX, sums, strict=True))
-    return Named(class_names, (Form(folder, None, _IDX, _idx),), remotes)
+def _mnist_like(
+    folder: str, class_names: tuple[str, ...], sites: tuple[str, ...], sums: tuple[str, ...]
+) -> BuiltinDataset:
+    remote_files = tuple(RemoteFile(f"{file}.gz", sha256, sites) for file, sha256 in zip(_IDX, sums, strict=True))
+    return BuiltinDataset(class_names, (ArchiveFormat(folder, None, _IDX, _idx),), remote_files)
 
 
 # ── Digits
 
 
 def digits() -> Dataset:
-    """1,797 handwritten digits of 8×8 pixels, inside scikit-learn. They come unsplit; this split is fixed."""
+    """Return the 1,797 handwritten digits (8×8 pixels) of scikit-learn. They come unsplit; this split is fixed."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

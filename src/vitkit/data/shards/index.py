@@ -1,15 +1,15 @@
-"""The index of packed shards: two small files beside them that say what lies where, and what it must be.
+"""The index of packed shards: two small files next to the shards that say where each image is, with checksums.
 
-index.json     format, class names, and for every shard its split, images, bytes and SHA-256
-samples.npz    for every image, in the order of its split: label, shard, place, size, CRC-32, stamp, name
+index.json     format, class names, and for every shard its split, number of images, bytes and SHA-256
+samples.npz    for every image, in the order of its split: label, shard, offset, size, CRC-32, content hash, name
 
-The order of samples is that of the table, not of the shards: what was a folder trains as that folder does.
+Sample order is the order of this table, not of the shards: a packed folder trains exactly as the folder does.
 """
 
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from vitkit.atomic import sha256, write_atomic, write_json
-from vitkit.data.dataset import SPLITS, Dataset, Split
-from vitkit.data.shards.reader import Names, Rows, Shard, ShardImages
-from vitkit.data.shards.storage import Lost, beside, look, read_whole
+from vitkit.data.dataset import SPLITS, ReadFailure
+from vitkit.data.shards.storage import FileStat, join, read_file, stat_files
 from vitkit.errors import DataError
 
 INDEX, SAMPLES, VERSION = "index.json", "samples.npz", 1
@@ -27,25 +26,84 @@ IMAGE_COLUMN = "image"  # of packed parquet files
 
 
 @dataclass(frozen=True)
-class Part:
-    """A split in its shards."""
+class Shard:
+    """A tar or parquet file that holds many images."""
 
-    labels: np.ndarray
-    rows: Rows
+    path: str
+    samples: int
+    size: int  # bytes when it was packed or scanned
+    sha256: str = ""  # "": not computed
+    groups: tuple[int, ...] = ()  # parquet: the number of rows in each row group
+    stat: FileStat | None = None  # the file as it is now; None: missing
+
+    @property
+    def has_packed_size(self) -> bool:
+        return self.stat is not None and self.stat.size == self.size
+
+
+class PackedStrings(Sequence[str]):
+    """A sequence of many short strings, stored in one byte string."""
+
+    def __init__(self, text: bytes, ends: np.ndarray) -> None:
+        self.text, self.ends = text, ends
+
+    @classmethod
+    def of(cls, strings: Sequence[str]) -> "PackedStrings":
+        encoded = [string.encode(errors="surrogateescape") for string in strings]
+        return cls(b"".join(encoded), np.cumsum([len(e) for e in encoded], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: Any) -> Any:
+        begin = int(self.ends[index - 1]) if index else 0
+        return self.text[begin : int(self.ends[index])].decode(errors="surrogateescape")
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """Where each image is, one row per image."""
+
+    shard: np.ndarray  # int32, into the list of shards
+    offset: np.ndarray  # int64: the first byte in a tar, the row in a parquet file
+    size: np.ndarray  # int64, bytes
+    names: Sequence[str]  # CLASS/FILE before it was packed
+    crc: np.ndarray | None = None  # uint32, CRC-32 of the image's bytes
+    hashes: np.ndarray | None = None  # (N, 16) uint8, content hashes
+
+    def take(self, rows: np.ndarray) -> "SampleTable":
+        optional = [None if c is None else c[rows] for c in (self.crc, self.hashes)]
+        names = PackedStrings.of([self.names[i] for i in rows.tolist()])
+        return SampleTable(self.shard[rows], self.offset[rows], self.size[rows], names, *optional)
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """What the two index files say."""
+
+    head: Mapping[str, Any]  # index.json
+    shards: Sequence[Shard]
+    splits: Mapping[str, tuple[np.ndarray, SampleTable]]  # split → (labels, samples)
 
 
 def write_index(
-    folder: Path, head: Mapping[str, Any], shards: list[tuple[str, Shard]], parts: Mapping[str, Part]
+    folder: Path,
+    head: Mapping[str, Any],
+    shards: Sequence[tuple[str, Shard]],
+    splits: Mapping[str, tuple[np.ndarray, SampleTable]],
 ) -> None:
-    """`head`: what else the index says; `shards`: (split, shard). Written last: a folder without it is not whole."""
+    """Write both files. `head` has further entries of index.json, `shards` are (split, shard).
+
+    index.json is written last: without it, packing is incomplete.
+    """
     columns: dict[str, np.ndarray] = {}
-    for split, part in parts.items():
-        names = Names.of(part.rows.names)
-        assert part.rows.crc is not None
-        assert part.rows.hashes is not None
+    for split, (labels, samples) in splits.items():
+        names = PackedStrings.of(samples.names)
+        assert samples.crc is not None
+        assert samples.hashes is not None
         columns |= {f"{split}_{key}": value for key, value in {
-            "label": part.labels.astype(np.int32), "shard": part.rows.shard.astype(np.int32), "place": part.rows.place,
-            "size": part.rows.size, "crc": part.rows.crc, "stamp": part.rows.hashes,
+            "label": labels.astype(np.int32), "shard": samples.shard.astype(np.int32), "place": samples.offset,
+            "size": samples.size, "crc": samples.crc, "stamp": samples.hashes,
             "names": np.frombuffer(names.text, np.uint8), "ends": names.ends,
         }.items()}  # fmt: skip
     file = io.BytesIO()
@@ -64,61 +122,50 @@ def write_index(
 
 def has_index(folder: str) -> bool:
     try:
-        return not isinstance(read_whole(beside(folder, INDEX)), Lost)
-    except DataError:  # S3 does not say of what is not there that it is not, to those who may not list
+        return not isinstance(read_file(join(folder, INDEX)), ReadFailure)
+    except DataError:  # S3 denies access to a missing file if the user may not list the bucket
         return False
 
 
-def read_index(folder: str) -> tuple[Dataset, dict[str, Any]]:
-    """The data set as it was packed, whatever has become of its shards since; and what index.json says."""
-    where = beside(folder, INDEX)
+def read_index(folder: str) -> ShardIndex:
+    """Read the index as it was packed, and the current state of the shards."""
+    path = join(folder, INDEX)
     try:
-        head = json.loads(_content(where))
+        head = json.loads(_read(path))
         if head.get("vitkit_shards") != VERSION:
-            raise DataError(f"{where}: is not an index of version {VERSION}; pack the data again with `vitkit pack`")
-        content = _content(beside(folder, SAMPLES))
+            raise DataError(f"{path}: not an index of version {VERSION}; pack the data again with `vitkit pack`")
+        content = _read(join(folder, SAMPLES))
         if sha256(content) != head["samples_sha256"]:
-            raise DataError(f"{beside(folder, SAMPLES)}: does not belong to {INDEX}; copy both again")
+            raise DataError(f"{join(folder, SAMPLES)}: does not belong to {INDEX}; copy both again")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             columns = {key: file[key] for key in file.files}
-        shards = _shards(folder, head["shards"])
-        column = IMAGE_COLUMN if head["format"] == "parquet" else ""
+        paths = [join(folder, row["file"]) for row in head["shards"]]
+        shards = [
+            Shard(path, row["images"], row["bytes"], row["sha256"], tuple(row.get("groups", ())), stat)
+            for path, row, stat in zip(paths, head["shards"], stat_files(paths), strict=True)
+        ]
         splits = {
-            split: Split(ShardImages(shards, _rows(columns, split), column, packed=True), labels.astype(np.int64))
+            split: (labels.astype(np.int64), _sample_table(columns, split))
             for split in SPLITS
             if (labels := columns.get(f"{split}_label")) is not None
         }
-        notes = [_missing(shard) for shard in shards if not shard.whole]
-        return Dataset(head["name"], head["class_names"], splits, notes, named=head["named"]), head
+        needed = {key: head[key] for key in ("name", "format", "class_names", "named", "arrays")}
+        return ShardIndex(needed, shards, splits)
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{where}: cannot be read as an index of shards ({error})") from error
+        raise DataError(f"{path}: cannot be read as an index of shards ({error})") from error
 
 
-def _content(path: str) -> bytes:
-    content = read_whole(path)
-    if isinstance(content, Lost):
+def _read(path: str) -> bytes:
+    content = read_file(path)
+    if isinstance(content, ReadFailure):
         raise DataError(f"{path} {content.reason}; `vitkit pack` writes it")
     return content
 
 
-def _shards(folder: str, rows: list[dict[str, Any]]) -> list[Shard]:
-    paths = [beside(folder, row["file"]) for row in rows]
-    return [
-        Shard(path, row["images"], row["bytes"], row["sha256"], tuple(row.get("groups", ())), stored)
-        for path, row, stored in zip(paths, rows, look(paths), strict=True)
-    ]
-
-
-def _rows(columns: Mapping[str, np.ndarray], split: str) -> Rows:
-    shard, place, size, crc, stamp, names, ends = (
+def _sample_table(columns: Mapping[str, np.ndarray], split: str) -> SampleTable:
+    shard, offset, size, crc, hashes, names, ends = (
         columns[f"{split}_{key}"] for key in ("shard", "place", "size", "crc", "stamp", "names", "ends")
     )
-    return Rows(shard, place, size, Names(names.tobytes(), ends), crc, stamp)
-
-
-def _missing(shard: Shard) -> str:
-    if shard.stored is None:
-        return f"{shard.path} is missing, with {shard.samples:,} images"
-    return f"{shard.path} has {shard.stored.size:,} bytes and was packed with {shard.size:,}: some of it may be lost"
+    return SampleTable(shard, offset, size, PackedStrings(names.tobytes(), ends), crc, hashes)

@@ -1,9 +1,12 @@
-"""ImageSource inside of shards: index → bytes, whichever process asks, in whatever order.
+"""Read images out of shards, by any process in any order.
 
-A shard is a tar or a parquet file that holds many images. Where each of them lies is known beforehand (`index.py` for
-shards that `vitkit pack` wrote, `scan.py` for others), so a sample is a range of bytes in a tar, or a row in a row
-group. A batch asks for all of its ranges at once. Nothing is read in advance, nothing has a state: which rank or worker
-reads which sample follows from the order of samples (`loader.py`) alone.
+A shard is a tar or a parquet file that holds many images. The position of each image is known beforehand: `index.py`
+has it for shards of `vitkit pack`, `tar_index.py` for other tars. So an image is a byte range of a tar, or a row in a
+row group. A batch requests all of its ranges at once. Nothing is read in advance and there is no state: sample order
+(`sampler.py`) alone decides which rank or worker reads which image.
+
+Hugging Face's `datasets` streams such files too, but shuffles them in a buffer per reader: the order depends on the
+number of readers, and resuming loses the content of the buffer.
 """
 
 import os
@@ -18,278 +21,188 @@ from typing import Any
 
 import numpy as np
 
-from vitkit.data.dataset import ImageSource, ImageSubset, RawImage
-from vitkit.data.shards.storage import Lost, Range, Stored, is_remote, open_file, read_ranges, retried
-from vitkit.errors import CorruptImageError
+from vitkit.data.dataset import ImageSource, RawImage, ReadFailure
+from vitkit.data.shards.index import SampleTable, Shard
+from vitkit.data.shards.storage import ByteRange, is_remote, open_file, read_ranges, retry_remote
 
-# A chunk is what lies together on the disk; an epoch mixes windows of chunks (`windows.py`). Samples of a tar are read
-# one by one, from anywhere: the window only keeps a disk's own cache useful. A row group is read whole, and has to be
-# held until its window is over.
+# A chunk is a run of images that are stored together; an epoch shuffles windows of chunks (`sampler.py`). Images of a
+# tar can be read one by one, so their window only keeps the disk cache useful. A row group of a parquet file is read
+# completely and held until its window has passed.
 TAR_CHUNK, TAR_WINDOW = 2**24, 2**34
 PARQUET_WINDOW = 2**29
-HELD = 3 * PARQUET_WINDOW  # the window that ends, the one that begins, and room for large row groups
+CACHED_BYTES = 3 * PARQUET_WINDOW  # the window that ends, the one that begins, and room for large row groups
 
-MERGED_GAP, MERGED_MOST = 2**14, 2**24  # remote ranges nearer than this are one request, up to this size
-
-
-@dataclass(frozen=True)
-class Shard:
-    path: str
-    samples: int
-    size: int  # bytes, as it was packed or scanned
-    sha256: str = ""  # "": nobody has computed it
-    groups: tuple[int, ...] = ()  # parquet: how many rows each row group has
-    stored: Stored | None = None  # as it is found now; None: it is not there
-
-    @property
-    def whole(self) -> bool:
-        return self.stored is not None and self.stored.size == self.size
-
-
-class Names(Sequence[str]):
-    """Many short texts in little memory."""
-
-    def __init__(self, text: bytes, ends: np.ndarray) -> None:
-        self.text, self.ends = text, ends
-
-    @classmethod
-    def of(cls, names: Sequence[str]) -> "Names":
-        encoded = [name.encode(errors="surrogateescape") for name in names]
-        return cls(b"".join(encoded), np.cumsum([len(e) for e in encoded], dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, index: Any) -> Any:
-        begin = int(self.ends[index - 1]) if index else 0
-        return self.text[begin : int(self.ends[index])].decode(errors="surrogateescape")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Where each image lies."""
-
-    shard: np.ndarray  # int32, into the shards
-    place: np.ndarray  # int64: the first byte in a tar, the row in a parquet file
-    size: np.ndarray  # int64, bytes
-    names: Sequence[str]  # CLASS/FILE, as it was called before it was packed
-    crc: np.ndarray | None = None  # uint32, CRC-32 of the image's bytes
-    hashes: np.ndarray | None = None  # (N, 16) bytes, see fingerprint.py
-
-    def take(self, rows: np.ndarray) -> "Rows":
-        some = [None if c is None else c[rows] for c in (self.crc, self.hashes)]
-        names = [self.names[i] for i in rows.tolist()]
-        return Rows(self.shard[rows], self.place[rows], self.size[rows], Names.of(names), *some)
+MERGE_GAP, MERGE_LIMIT = 2**14, 2**24  # remote ranges closer than this share a request, up to this size
 
 
 @dataclass(frozen=True, eq=False)
-class ShardImages:
-    """`column`: that of the images in parquet; "" for tars. `packed`: each image was decoded when it was packed."""
-
+class ShardImages(ImageSource):
     shards: Sequence[Shard]
-    rows: Rows
-    column: str = ""
-    packed: bool = False
+    samples: SampleTable
+    column: str = ""  # of the images in parquet files; "" for tars
+    packed: bool = False  # True: each image was decoded when it was packed
 
     def __len__(self) -> int:
-        return len(self.rows.shard)
+        return len(self.samples.shard)
 
-    def __getitem__(self, index: int, /) -> bytes:
-        (content,) = self.many(np.array([index]))
-        if isinstance(content, CorruptImageError):
-            raise content
+    def __getitem__(self, index: int, /) -> RawImage:
+        (content,) = self.read_many(np.array([index]))
+        if isinstance(content, ReadFailure):
+            raise content.error()
         return content
 
     def name(self, index: int, /) -> str:
-        return f"{self.shards[self.rows.shard[index]].path}/{self.rows.names[index]}"
+        return f"{self.shards[self.samples.shard[index]].path}/{self.samples.names[index]}"
 
-    def stored_hash(self, index: int) -> bytes | None:
-        """As it was packed or scanned, unless something has happened to its shard since."""
-        if self.rows.hashes is None or not self.shards[self.rows.shard[index]].whole:
-            return None
-        return self.rows.hashes[index].tobytes()
+    def read_many(self, indices: np.ndarray, /) -> list[RawImage | ReadFailure]:
+        contents = self._read_rows(indices) if self.column else self._read_ranges(indices)
+        return [self._check(int(i), content) for i, content in zip(indices, contents, strict=True)]
 
-    def many(self, indices: np.ndarray) -> list[bytes | CorruptImageError]:
-        """Together, which is faster than one after the other; an error stands where its image would."""
-        contents = self._from_parquet(indices) if self.column else self._from_tars(indices)
-        return [self._checked(int(i), content) for i, content in zip(indices, contents, strict=True)]
+    def storage_order(self, indices: np.ndarray, /) -> np.ndarray:
+        return np.lexsort((self.samples.offset[indices], self.samples.shard[indices]))
 
-    def _checked(self, index: int, content: bytes | Lost) -> bytes | CorruptImageError:
-        if isinstance(content, Lost):
-            return CorruptImageError(self.name(index), f"its shard {content.reason}")
-        if self.rows.crc is not None and zlib.crc32(content) != self.rows.crc[index]:
-            return CorruptImageError(self.name(index), "its bytes in the shard are not those that were packed (CRC-32)")
+    def content_hash(self, index: int, /) -> bytes:
+        """Return the hash of the index, unless the shard has changed since."""
+        if self.samples.hashes is None or not self.shards[self.samples.shard[index]].has_packed_size:
+            return super().content_hash(index)
+        return self.samples.hashes[index].tobytes()
+
+    def chunks(self) -> np.ndarray:
+        """Return a number per image, (N,) int64, that is equal for images that are stored together."""
+        within = self._row_groups(np.arange(len(self))) if self.column else self.samples.offset // TAR_CHUNK
+        return self.samples.shard.astype(np.int64) << 32 | within
+
+    @property
+    def window(self) -> int:
+        """Bytes that are shuffled together."""
+        return PARQUET_WINDOW if self.column else TAR_WINDOW
+
+    def _check(self, index: int, content: bytes | ReadFailure) -> bytes | ReadFailure:
+        if isinstance(content, ReadFailure):
+            return ReadFailure(self.name(index), f"its shard {content.reason}")
+        if self.samples.crc is not None and zlib.crc32(content) != self.samples.crc[index]:
+            return ReadFailure(self.name(index), "its bytes in the shard have changed since it was packed (CRC-32)")
         return content
 
-    def _from_tars(self, indices: np.ndarray) -> list[bytes | Lost]:
-        rows = self.rows
+    def _read_ranges(self, indices: np.ndarray) -> list[bytes | ReadFailure]:
+        columns = (self.samples.shard, self.samples.offset, self.samples.size)
         wanted = [
-            Range(self.shards[s].path, p, p + n)
-            for s, p, n in zip(*(c[indices].tolist() for c in (rows.shard, rows.place, rows.size)), strict=True)
+            ByteRange(self.shards[shard].path, offset, offset + size)
+            for shard, offset, size in zip(*(c[indices].tolist() for c in columns), strict=True)
         ]
         if not wanted or not is_remote(wanted[0].path):
             return read_ranges(wanted)
         order = sorted(range(len(wanted)), key=lambda i: (wanted[i].path, wanted[i].start))
-        runs = list(merged([wanted[i] for i in order]))
-        found: list[bytes | Lost] = [Lost("")] * len(wanted)
-        for (run, members), content in zip(runs, read_ranges([run for run, _ in runs]), strict=True):
-            for member in members:
-                r = wanted[order[member]]
-                found[order[member]] = (
-                    content if isinstance(content, Lost) else content[r.start - run.start : r.end - run.start]
-                )
-        return found
+        merged = list(_merge([wanted[i] for i in order]))
+        found: dict[int, bytes | ReadFailure] = {}
+        for (run, members), content in zip(merged, read_ranges([run for run, _ in merged]), strict=True):
+            for i in (order[member] for member in members):
+                begin, end = wanted[i].start - run.start, wanted[i].end - run.start
+                found[i] = content if isinstance(content, ReadFailure) else content[begin:end]
+        return [found[i] for i in range(len(wanted))]
 
-    def _from_parquet(self, indices: np.ndarray) -> list[bytes | Lost]:
-        groups, found = self.groups(indices), list[bytes | Lost]()
-        for index, group in zip(indices.tolist(), groups.tolist(), strict=True):
-            shard = self.shards[self.rows.shard[index]]
-            first = sum(shard.groups[:group])
-            column = HELD_GROUPS.get((shard.path, group, self.column), partial(self._read, shard, group))
-            if isinstance(column, Lost):
+    def _read_rows(self, indices: np.ndarray) -> list[bytes | ReadFailure]:
+        found: list[bytes | ReadFailure] = []
+        for index, group in zip(indices.tolist(), self._row_groups(indices).tolist(), strict=True):
+            shard = self.shards[self.samples.shard[index]]
+            column = ROW_GROUPS.get((shard.path, group, self.column), partial(self._read_group, shard, group))
+            if isinstance(column, ReadFailure):
                 found.append(column)
-            else:
-                content = column[int(self.rows.place[index]) - first].as_py()
-                found.append(Lost("has no bytes for it") if content is None else content)
+                continue
+            content = column[int(self.samples.offset[index]) - sum(shard.groups[:group])].as_py()
+            found.append(ReadFailure(shard.path, "has no bytes for it") if content is None else content)
         return found
 
-    def _read(self, shard: Shard, group: int) -> Any:
-        """A row group's images; what is wrong with the file counts for all of them."""
+    def _read_group(self, shard: Shard, group: int) -> Any:
+        """Return the images of a row group, or the failure of the file."""
         import pyarrow
+        from pyarrow import compute, parquet, types
 
         def read() -> Any:
-            from pyarrow import compute, large_binary, parquet, types
-
             with open_file(shard.path) as raw:
-                metadata = _footer(shard.path, shard.stored.state if shard.stored else "")
+                metadata = _parquet_metadata(shard.path, shard.stat.state if shard.stat else "")
                 table = parquet.ParquetFile(raw, metadata=metadata).read_row_group(group, columns=[self.column])
             column = table[self.column]
             if types.is_struct(column.type):
                 column = compute.struct_field(column, "bytes")
-            return column.cast(large_binary()).combine_chunks()
+            return column.cast(pyarrow.large_binary()).combine_chunks()
 
         try:
-            return retried(read, shard.path)
+            return retry_remote(read, shard.path)
         except FileNotFoundError:
-            return Lost("is missing")
-        except (pyarrow.ArrowException, OSError) as error:  # one that is here, for those over a network are a WorkError
-            return Lost(f"cannot be read as parquet ({str(error).splitlines()[0]})")
+            return ReadFailure(shard.path, "is missing")
+        except (pyarrow.ArrowException, OSError) as error:  # of a local file: remote errors are WorkErrors
+            return ReadFailure(shard.path, f"cannot be read as parquet ({str(error).splitlines()[0]})")
 
-    def groups(self, indices: np.ndarray) -> np.ndarray:
-        """The row group of each, within its shard."""
-        shard, place = self.rows.shard[indices], self.rows.place[indices]
+    def _row_groups(self, indices: np.ndarray) -> np.ndarray:
+        """Return the row group of each image within its shard."""
+        shard, row = self.samples.shard[indices], self.samples.offset[indices]
         found = np.zeros(len(indices), np.int64)
         for s in np.unique(shard):
             here = shard == s
-            found[here] = np.searchsorted(np.cumsum(self.shards[s].groups), place[here], side="right")
+            found[here] = np.searchsorted(np.cumsum(self.shards[s].groups), row[here], side="right")
         return found
 
-    def chunks(self) -> np.ndarray:
-        """(N,) int64: equal for images that lie together."""
-        within = self.groups(np.arange(len(self))) if self.column else self.rows.place // TAR_CHUNK
-        return self.rows.shard.astype(np.int64) << 32 | within
 
-    @property
-    def window(self) -> int:
-        """Bytes that may be mixed with one another."""
-        return PARQUET_WINDOW if self.column else TAR_WINDOW
-
-
-def unwrap_subsets(images: ImageSource) -> tuple[ImageSource, np.ndarray | None]:
-    """Below all subsets: the images, and which of them (None: all)."""
-    rows = None
-    while isinstance(images, ImageSubset):
-        rows = images.indices if rows is None else images.indices[rows]
-        images = images.images
-    return images, rows
-
-
-def read_many(images: ImageSource, indices: np.ndarray) -> list[RawImage | CorruptImageError]:
-    """Several images of any kind, together where that is faster."""
-    found, rows = unwrap_subsets(images)
-    if isinstance(found, ShardImages):
-        return list(found.many(indices if rows is None else rows[indices]))
-    return [_one(images, int(i)) for i in indices]
-
-
-def reading_order(images: ImageSource, indices: np.ndarray) -> np.ndarray:
-    """Places in `indices`, in the order in which the images lie on the disk, where that matters."""
-    found, rows = unwrap_subsets(images)
-    if not isinstance(found, ShardImages):
-        return np.arange(len(indices))
-    here = indices if rows is None else rows[indices]
-    return np.lexsort((found.rows.place[here], found.rows.shard[here]))
-
-
-def merged(ranges: Sequence[Range]) -> Iterator[tuple[Range, list[int]]]:
-    """Sorted ranges, those near to each other as one; with each the places of what it covers."""
+def _merge(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
+    """Merge sorted ranges that are close; yield each merged range and the positions of the ranges that it covers."""
     run, members = ranges[0], [0]
-    for place, r in enumerate(ranges[1:], 1):
-        if run.path == r.path and r.start - run.end <= MERGED_GAP and r.end - run.start <= MERGED_MOST:
-            run = Range(run.path, run.start, max(run.end, r.end))
-            members.append(place)
+    for position, r in enumerate(ranges[1:], 1):
+        if run.path == r.path and r.start - run.end <= MERGE_GAP and r.end - run.start <= MERGE_LIMIT:
+            run = ByteRange(run.path, run.start, max(run.end, r.end))
+            members.append(position)
         else:
             yield run, members
-            run, members = r, [place]
+            run, members = r, [position]
     yield run, members
 
 
-def _one(images: ImageSource, index: int) -> RawImage | CorruptImageError:
-    try:
-        return images[index]
-    except CorruptImageError as error:
-        return error
-
-
 @lru_cache(maxsize=4096)
-def _footer(path: str, state: str) -> Any:
+def _parquet_metadata(path: str, state: str) -> Any:
     from pyarrow import parquet
 
     with open_file(path) as raw:
         return parquet.read_metadata(raw)
 
 
-class _Held:
-    """Row groups in memory, the least lately used ones given up. Threads that want the same one wait for one read."""
+class _RowGroupCache:
+    """Keep row groups in memory, and drop the least recently used. Threads that need the same one share its read."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
-        self.lock, self.parts = threading.Lock(), OrderedDict[Any, Future[Any]]()
+    def clear(self) -> None:
+        self.lock, self.entries = threading.Lock(), OrderedDict[Any, Future[Any]]()
 
     def get(self, key: Any, read: Callable[[], Any]) -> Any:
         with self.lock:
-            part = self.parts.get(key)
-            if mine := part is None:
-                part = self.parts[key] = Future()
-            self.parts.move_to_end(key)
-        if mine:
+            entry = self.entries.get(key)
+            if is_new := entry is None:
+                entry = self.entries[key] = Future()
+            self.entries.move_to_end(key)
+        if is_new:
             try:
-                part.set_result(read())
+                entry.set_result(read())
             except BaseException as error:
                 with self.lock:
-                    self.parts.pop(key, None)
-                part.set_exception(error)
-            self._give_up()
-        return part.result()
+                    self.entries.pop(key, None)
+                entry.set_exception(error)
+            self._evict()
+        return entry.result()
 
-    def _give_up(self) -> None:
+    def _evict(self) -> None:
         with self.lock:
-            sizes = {key: getattr(p.result(), "nbytes", 0) for key, p in self.parts.items() if _ready(p)}
+            complete = {key: e for key, e in self.entries.items() if e.done() and e.exception() is None}
+            sizes = {key: getattr(e.result(), "nbytes", 0) for key, e in complete.items()}
             total = sum(sizes.values())
             for key in list(sizes)[:-1]:
                 if total <= self.limit:
                     break
                 total -= sizes[key]
-                del self.parts[key]
+                del self.entries[key]
 
 
-def _ready(part: "Future[Any]") -> bool:
-    return part.done() and part.exception() is None
-
-
-HELD_GROUPS = _Held(HELD)
-if hasattr(os, "register_at_fork"):  # a worker process must not wait for a thread that it does not have
-    os.register_at_fork(after_in_child=HELD_GROUPS.forget)
+ROW_GROUPS = _RowGroupCache(CACHED_BYTES)
+if hasattr(os, "register_at_fork"):  # a forked worker must not wait for a thread that it does not have
+    os.register_at_fork(after_in_child=ROW_GROUPS.clear)

@@ -1,9 +1,8 @@
-"""Bytes of files here or in an object store: what there is, and ranges of it, asked for again where a network fails.
+"""Read files and byte ranges from the local disk or an object store, with retries.
 
-What is wrong with the data and what is wrong with the way to them are told apart. A file that is not there, or ends too
-early, is an answer: it stays so, and is returned as `Lost`, to be counted. A connection that breaks or does not answer
-is asked for again, with growing pauses, and then ends the work: going on without these samples would make the order of
-the rest depend on the weather.
+Missing data and a failing network are handled differently. A file that is missing or too short stays so: a
+`ReadFailure` is returned and counted. A connection that breaks is retried with growing pauses and then ends the run,
+because sample order must not depend on network failures.
 """
 
 import os
@@ -16,11 +15,13 @@ from glob import glob
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vitkit.data.dataset import ReadFailure
 from vitkit.errors import DataError, MissingExtraError, VitkitError, WorkError
 
-PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each further try
+PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
 TIMEOUT = 60.0  # seconds for the ranges of one batch
-THREADS = 16  # for stores whose client takes one request at a time
+THREADS = 16  # for stores whose client handles one request at a time
+MAX_FILES = 10_000_000  # that a pattern such as {0000..9999} may name
 
 # protocol → (package, extra)
 CLIENTS = {
@@ -33,14 +34,14 @@ CLIENTS = {
 }
 
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_PATTERN = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"[*?\[]")
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A file as it was found: `state` changes when its content does, as far as the store tells."""
+class FileStat:
+    """A file that exists. `state` changes when its content does, as far as the store reports it."""
 
     path: str
     size: int
@@ -48,14 +49,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """In the place of bytes that are not there to be had."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Range:
+class ByteRange:
     path: str
     start: int
     end: int
@@ -66,127 +60,123 @@ def is_remote(path: str) -> bool:
 
 
 def is_pattern(path: str) -> bool:
-    return bool(_PATTERN.search(path) or _BRACES.search(path))
+    return bool(_WILDCARD.search(path) or _BRACES.search(path))
 
 
-def beside(folder: str, name: str) -> str:
+def join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if is_remote(folder) else str(Path(folder) / name)
 
 
-def find(pattern: str) -> list[str]:
-    """The files of a pattern, sorted. Of {0000..0099} every one is named, whether it is there or not."""
+def find_files(pattern: str) -> list[str]:
+    """Return the files of a pattern, sorted. {0000..0099} names every number, whether the file exists or not."""
     found: list[str] = []
-    for each in _numbered(pattern):
-        if not _PATTERN.search(each):
+    for each in _expand_braces(pattern):
+        if not _WILDCARD.search(each):
             found.append(each)
         elif is_remote(each):
-            found += _glob(each)
+            fs, inner = _filesystem(each)
+            found += [fs.unstrip_protocol(name) for name in _retry(lambda: fs.glob(inner), each)]  # noqa: B023  # called at once
         else:
             found += glob(each, recursive=True)
     return sorted(found)
 
 
-def _glob(pattern: str) -> list[str]:
-    fs, inner = _filesystem(pattern)
-    return [fs.unstrip_protocol(name) for name in _again(lambda: fs.glob(inner), pattern)]
-
-
-def look(paths: Sequence[str]) -> list[Stored | None]:
-    """What is known of each without reading it; None: it is not there."""
+def stat_files(paths: Sequence[str]) -> list[FileStat | None]:
+    """Return size and state of each file; None if it is missing."""
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(_look, paths))
+        return list(pool.map(_stat, paths))
 
 
-def read_whole(path: str) -> bytes | Lost:
+def read_file(path: str) -> bytes | ReadFailure:
     if not is_remote(path):
-        return _local(Path(path).read_bytes)
+        return _read_local(path, Path(path).read_bytes)
     fs, inner = _filesystem(path)
     try:
-        return bytes(_again(lambda: fs.cat_file(inner), path))
+        return bytes(_retry(lambda: fs.cat_file(inner), path))
     except FileNotFoundError:
-        return Lost("is missing")
+        return ReadFailure(path, "is missing")
 
 
-def read_ranges(ranges: Sequence[Range]) -> list[bytes | Lost]:
-    """All at once where they come over a network; each of its full length."""
+def read_ranges(ranges: Sequence[ByteRange]) -> list[bytes | ReadFailure]:
+    """Return the bytes of each range. Ranges of remote files are requested concurrently."""
     if not ranges:
         return []
-    contents = _fetch(ranges) if is_remote(ranges[0].path) else [_slice(r) for r in ranges]
-    return [c if isinstance(c, Lost) else _whole(c, r) for c, r in zip(contents, ranges, strict=True)]
+    contents = _read_remote(ranges) if is_remote(ranges[0].path) else [_read_local_range(r) for r in ranges]
+    return [c if isinstance(c, ReadFailure) else _check_length(c, r) for c, r in zip(contents, ranges, strict=True)]
 
 
 def open_file(path: str) -> Any:
-    """For reading from beginning to end, or from its end, as parquet's readers do."""
+    """Open a file for reading from its beginning, or from its end as parquet readers do."""
     if not is_remote(path):
         return open(path, "rb")
     fs, inner = _filesystem(path)
-    return _again(lambda: fs.open(inner, "rb", block_size=2**23), path)
+    return _retry(lambda: fs.open(inner, "rb", block_size=2**23), path)
 
 
-def retried(work: Callable[[], Result], path: str) -> Result:
-    """`work` reads the file, whole or in parts, and can begin anew."""
-    return _again(work, path) if is_remote(path) else work()
+def retry_remote(work: Callable[[], Result], path: str) -> Result:
+    """Call `work`, which reads the file, and call it again if a remote store fails."""
+    return _retry(work, path) if is_remote(path) else work()
 
 
-def _numbered(pattern: str) -> list[str]:
+def _expand_braces(pattern: str) -> list[str]:
     braces = _BRACES.search(pattern)
     if not braces:
         return [pattern]
     first, last = braces.groups()
     numbers = range(int(first), int(last) + 1)
-    if len(numbers) > 10_000_000:
+    if len(numbers) > MAX_FILES:
         raise DataError(f"{pattern}: names {len(numbers):,} files; check the numbers")
     each = (pattern[: braces.start()] + str(n).zfill(len(first)) + pattern[braces.end() :] for n in numbers)
-    return [path for part in each for path in _numbered(part)]
+    return [path for part in each for path in _expand_braces(part)]
 
 
-def _look(path: str) -> Stored | None:
+def _stat(path: str) -> FileStat | None:
     try:
         if not is_remote(path):
             state = os.stat(path)
-            return Stored(path, state.st_size, f"{os.path.abspath(path)} {state.st_mtime_ns}")
+            return FileStat(path, state.st_size, f"{os.path.abspath(path)} {state.st_mtime_ns}")
         fs, inner = _filesystem(path)
-        info = _again(lambda: fs.info(inner), path)
+        info = _retry(lambda: fs.info(inner), path)
     except FileNotFoundError:
         return None
-    marks = (info.get(key) for key in ("ETag", "etag", "blob_id", "md5Hash", "LastModified", "mtime"))
-    return Stored(path, int(info["size"] or 0), f"{path} {next(filter(None, marks), '')}")
+    versions = (info.get(key) for key in ("ETag", "etag", "blob_id", "md5Hash", "LastModified", "mtime"))
+    return FileStat(path, int(info["size"] or 0), f"{path} {next(filter(None, versions), '')}")
 
 
-def _slice(wanted: Range) -> bytes | Lost:
+def _read_local_range(wanted: ByteRange) -> bytes | ReadFailure:
     def read() -> bytes:
         with open(wanted.path, "rb") as file:
             file.seek(wanted.start)
             return file.read(wanted.end - wanted.start)
 
-    return _local(read)
+    return _read_local(wanted.path, read)
 
 
-def _local(read: Callable[[], bytes]) -> bytes | Lost:
+def _read_local(path: str, read: Callable[[], bytes]) -> bytes | ReadFailure:
     try:
         return read()
     except FileNotFoundError:
-        return Lost("is missing")
+        return ReadFailure(path, "is missing")
     except OSError as error:
-        return Lost(f"cannot be read ({error.strerror})")
+        return ReadFailure(path, f"cannot be read ({error.strerror})")
 
 
-def _whole(content: bytes, wanted: Range) -> bytes | Lost:
+def _check_length(content: bytes, wanted: ByteRange) -> bytes | ReadFailure:
     missing = wanted.end - wanted.start - len(content)
-    return Lost(f"ends {missing:,} bytes too early") if missing > 0 else content
+    return ReadFailure(wanted.path, f"ends {missing:,} bytes too early") if missing > 0 else content
 
 
-def _fetch(ranges: Sequence[Range]) -> list[bytes | Lost]:
-    """Only what failed is asked for again."""
+def _read_remote(ranges: Sequence[ByteRange]) -> list[bytes | ReadFailure]:
+    """Request all ranges, then again only those that failed."""
     fs, _ = _filesystem(ranges[0].path)
-    found: dict[int, bytes | Lost] = {}
+    found: dict[int, bytes | ReadFailure] = {}
 
-    def missing() -> None:
+    def request_missing() -> None:
         wanted = [i for i in range(len(ranges)) if i not in found]
         failed = None
-        for i, answer in zip(wanted, _answers(fs, [ranges[i] for i in wanted]), strict=True):
+        for i, answer in zip(wanted, _request(fs, [ranges[i] for i in wanted]), strict=True):
             if isinstance(answer, FileNotFoundError):
-                found[i] = Lost("is missing")
+                found[i] = ReadFailure(ranges[i].path, "is missing")
             elif isinstance(answer, Exception):
                 failed = answer
             else:
@@ -194,12 +184,12 @@ def _fetch(ranges: Sequence[Range]) -> list[bytes | Lost]:
         if failed:
             raise failed
 
-    _again(missing, ranges[0].path)
+    _retry(request_missing, ranges[0].path)
     return [found[i] for i in range(len(ranges))]
 
 
-def _answers(fs: Any, ranges: Sequence[Range]) -> list[Any]:
-    """For each range its bytes or the exception that it met."""
+def _request(fs: Any, ranges: Sequence[ByteRange]) -> list[Any]:
+    """Return for each range its bytes, or the exception that it raised."""
     paths, starts, ends = zip(*((fs._strip_protocol(r.path), r.start, r.end) for r in ranges), strict=True)
     if fs.async_impl:
         from fsspec.asyn import sync
@@ -207,18 +197,18 @@ def _answers(fs: Any, ranges: Sequence[Range]) -> list[Any]:
         parts = (list(paths), list(starts), list(ends))
         return list(sync(fs.loop, fs._cat_ranges, *parts, on_error="return", timeout=TIMEOUT))
 
-    def one(place: int) -> Any:
+    def request(i: int) -> Any:
         try:
-            return fs.cat_file(paths[place], start=starts[place], end=ends[place])
+            return fs.cat_file(paths[i], start=starts[i], end=ends[i])
         except Exception as error:  # each store's client raises its own
             return error
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(one, range(len(ranges))))
+        return list(pool.map(request, range(len(ranges))))
 
 
 def _filesystem(path: str) -> tuple[Any, str]:
-    """Of this process: after a fork fsspec makes new clients, so none is kept here."""
+    """Return fsspec's client for a path, and the path in it. fsspec caches clients, and makes new ones after a fork."""
     protocol = path.split("://")[0]
     package, extra = CLIENTS.get(protocol, ("fsspec", "shards"))
     try:
@@ -228,27 +218,27 @@ def _filesystem(path: str) -> tuple[Any, str]:
     except ImportError as error:
         raise MissingExtraError(f"reading {protocol}://", package, extra) from error
     except ValueError as error:
-        raise DataError(f"{path}: {error}; known are {', '.join(f'{p}://' for p in CLIENTS)}") from error
+        raise DataError(f"{path}: {error}; supported are {', '.join(f'{p}://' for p in CLIENTS)}") from error
     return fs, inner
 
 
-def _again(work: Callable[[], Result], path: str) -> Result:
+def _retry(work: Callable[[], Result], path: str) -> Result:
     for pause in (*PAUSES, None):
         try:
             return work()
         except (FileNotFoundError, VitkitError):
             raise
         except PermissionError as error:
-            raise DataError(f"{path}: not allowed to read it ({_said(error)}); check the credentials") from error
+            raise DataError(f"{path}: permission denied ({_one_line(error)}); check the credentials") from error
         except Exception as error:  # each store's client raises its own
             if pause is None:
                 raise WorkError(
-                    f"{path}: cannot be read after {len(PAUSES) + 1} tries ({_said(error)}); "
-                    "go on with --resume once it answers again"
+                    f"{path}: cannot be read after {len(PAUSES) + 1} attempts ({_one_line(error)}); "
+                    "continue with --resume when the store is reachable"
                 ) from error
             time.sleep(pause)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _said(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,11 +1,16 @@
-"""A data set → shards with an index, and back into class folders.
+"""Pack a data set into shards with an index, and unpack it into class folders.
 
-Every image is decoded once on the way: what is in a shard can be read. The images of train are laid down shuffled, so
-that any few shards hold a bit of everything; those of val and test in their order, in which they are read. The same
-data set gives the same bytes.
+Tars are written as WebDataset has them, parquet as Hugging Face's `datasets` has it. Every image is decoded once while
+packing, so each image in a shard is readable. Train images are written in shuffled order, so that any few shards
+contain all classes; val and test keep their order, in which they are read. Equal data sets give equal bytes.
 """
 
 import contextlib
+import hashlib
+import io
+import json
+import os
+import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,39 +18,38 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from vitkit.data.dataset import Dataset, Split
-from vitkit.data.decode import SUFFIXES
-from vitkit.data.fingerprint import STAMP_BYTES, hash_content
-from vitkit.data.loader import pixels_of
-from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, threaded_map
+from vitkit.data.dataset import ArrayImages, Dataset, RawImage, ReadFailure, Split, unwrap_subsets
+from vitkit.data.decode import SUFFIXES, decode, read_header
+from vitkit.data.fingerprint import HASH_BYTES, hash_content
+from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, read_images
 from vitkit.data.rng import permutation
-from vitkit.data.shards.encode import as_file
-from vitkit.data.shards.index import INDEX, Part, write_index
-from vitkit.data.shards.reader import Names, Rows, Shard
-from vitkit.data.shards.shard_files import WRITERS, Writer
-from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError, WorkError
+from vitkit.data.shards.index import IMAGE_COLUMN, INDEX, PackedStrings, SampleTable, Shard, write_index
+from vitkit.errors import CorruptImageError, DataError, MissingExtraError, UnknownNameError, UsageError, WorkError
 
 SHARD_SIZE = 256 * 10**6
+ROW_GROUP = 2**23  # bytes that are read, and held, to get at one image of a parquet file
+BLOCK = tarfile.BLOCKSIZE
+SUFFIX_OF = {
+    "JPEG": "jpg",
+    "MPO": "jpg",
+    "PNG": "png",
+    "WEBP": "webp",
+    "BMP": "bmp",
+    "GIF": "gif",
+    "TIFF": "tif",
+}
+PNG_CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackResult:
     out: Path
     images: int
     size: int  # bytes
     shards: int
-    left_out: tuple[tuple[str, str], ...]  # (name, reason)
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """An image on its way into a shard."""
-
-    content: bytes
-    ending: str
-    stamp: bytes
-    name: str
+    left_out: tuple[ReadFailure, ...]
 
 
 def pack(
@@ -54,102 +58,273 @@ def pack(
     *,
     to: str = "tar",
     shard_size: int = SHARD_SIZE,
-    limit: float = CORRUPT_LIMIT,
+    corrupt_limit: float = CORRUPT_LIMIT,
     progress: Progress | None = None,
-) -> Packed:
-    """Shards of at most `shard_size` bytes in the folder `out`, and their index. `limit`: of corrupt images."""
+) -> PackResult:
+    """Write shards of at most `shard_size` bytes, and their index, into the new folder `out`."""
     if to not in WRITERS:
         raise UnknownNameError("format of shards", to, WRITERS)
     folder, total = _new_folder(out), sum(map(len, data.splits.values()))
-    corrupt, shards, parts = CorruptionBudget(total, limit), list[tuple[str, Shard]](), dict[str, Part]()
-    done = 0
-
-    def seen() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(done, total)
-
-    with _undone_on_error(folder):
+    budget, shards = CorruptionBudget(total, corrupt_limit), list[tuple[str, Shard]]()
+    packed, done = dict[str, tuple[np.ndarray, SampleTable]](), 0
+    with _removed_on_error(folder):
         for name, split in data.splits.items():
             writer = WRITERS[to](folder, name, shard_size, len(shards), data)
-            order = permutation(0, 0, len(split)) if name == "train" else np.arange(len(split))
-            parts[name] = _pack_split(split, order, writer, corrupt, seen)
+            packed[name] = _pack_split(split, name == "train", writer, budget, _from(progress, done, total))
+            done += len(split)
             shards += [(name, shard) for shard in writer.shards]
-        if all(not len(part.labels) for part in parts.values()):
+        images = sum(len(labels) for labels, _ in packed.values())
+        if not images:
             raise DataError(f"{data.name}: none of its images can be packed")
         head = {
             "name": data.name,
             "format": to,
             "class_names": list(data.class_names),
-            "named": data.named,
-            "arrays": _shape(data),
-            "left_out": [{"name": n, "reason": r} for n, r in corrupt.found.items()],
+            "named": data.has_class_names,
+            "arrays": _array_shape(data),
+            "left_out": [vars(failure) for failure in budget.failures],
         }
-        write_index(folder, head, shards, {name: part for name, part in parts.items() if len(part.labels)})
-    size = sum(shard.size for _, shard in shards)
-    return Packed(folder, sum(len(p.labels) for p in parts.values()), size, len(shards), tuple(corrupt.found.items()))
+        write_index(folder, head, shards, {name: part for name, part in packed.items() if len(part[0])})
+    return PackResult(folder, images, sum(s.size for _, s in shards), len(shards), tuple(budget.failures))
 
 
-def unpack(data: Dataset, out: str | Path, *, limit: float = CORRUPT_LIMIT, progress: Progress | None = None) -> Packed:
-    """Class folders, below folders of splits where there are several, of the images as they are."""
+def unpack(
+    data: Dataset, out: str | Path, *, corrupt_limit: float = CORRUPT_LIMIT, progress: Progress | None = None
+) -> PackResult:
+    """Write the image files into class folders, below folders of splits if there are several."""
     folder, total = _new_folder(out), sum(map(len, data.splits.values()))
-    corrupt, taken = CorruptionBudget(total, limit), set[Path]()
+    budget, written = CorruptionBudget(total, corrupt_limit), set[Path]()
     size = 0
     for name, split in data.splits.items():
         root = folder / name if len(data.splits) > 1 or name != "train" else folder
-        for index, ready in enumerate(threaded_map(_reader(split), len(split))):
-            if isinstance(ready, CorruptImageError):
-                corrupt.add(ready)
+        for label, image in zip(split.labels, read_images(split.images, np.arange(len(split)), _encode), strict=True):
+            if isinstance(image, ReadFailure):
+                budget.add(image)
                 continue
-            path = _free(root / _folder_name(data.class_names[split.labels[index]]), ready, taken)
+            path = _unused_path(root / _folder_name(data.class_names[label]), image, written)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(ready.content)
-            size += len(ready.content)
+            path.write_bytes(image.content)
+            size += len(image.content)
             if progress:
-                progress(len(taken), total)
-    return Packed(folder, len(taken), size, 0, tuple(corrupt.found.items()))
+                progress(len(written), total)
+    return PackResult(folder, len(written), size, 0, tuple(budget.failures))
 
 
-def _pack_split(split: Split, order: np.ndarray, writer: Writer, corrupt: CorruptionBudget, seen: Any) -> Part:
+def _pack_split(
+    split: Split, shuffle: bool, writer: "_ShardWriter", budget: CorruptionBudget, progress: Progress
+) -> tuple[np.ndarray, SampleTable]:
     count = len(split)
-    kept, names = np.zeros(count, bool), [""] * count
-    shard, place, size = (np.zeros(count, np.int64) for _ in range(3))
-    crc, stamps = np.zeros(count, np.uint32), np.zeros((count, STAMP_BYTES), np.uint8)
-    read = _reader(split)
-    for index, ready in zip(order.tolist(), threaded_map(lambda i: read(int(order[i])), count), strict=True):
-        seen()
-        if isinstance(ready, CorruptImageError):
-            corrupt.add(ready)
+    readable, names = np.zeros(count, bool), [""] * count
+    shard, offset, size = (np.zeros(count, np.int64) for _ in range(3))
+    crc, hashes = np.zeros(count, np.uint32), np.zeros((count, HASH_BYTES), np.uint8)
+    order = permutation(0, 0, count) if shuffle else np.arange(count)
+    stream = read_images(split.images, order, _encode)
+    for done, (index, image) in enumerate(zip(order.tolist(), stream, strict=True), 1):
+        progress(done, count)
+        if isinstance(image, ReadFailure):
+            budget.add(image)
             continue
-        kept[index], names[index] = True, ready.name
-        shard[index], place[index] = writer.add(ready.content, ready.ending, ready.name, int(split.labels[index]))
-        size[index], crc[index] = len(ready.content), zlib.crc32(ready.content)
-        stamps[index] = np.frombuffer(ready.stamp, np.uint8)
+        readable[index], names[index] = True, image.name
+        shard[index], offset[index] = writer.add(image, int(split.labels[index]))
+        size[index], crc[index] = len(image.content), zlib.crc32(image.content)
+        hashes[index] = np.frombuffer(image.hash, np.uint8)
     writer.close()
-    rows = Rows(shard.astype(np.int32), place, size, Names.of(names), crc, stamps).take(np.flatnonzero(kept))
-    return Part(split.labels[kept], rows)
+    samples = SampleTable(shard.astype(np.int32), offset, size, PackedStrings.of(names), crc, hashes)
+    return split.labels[readable], samples.take(np.flatnonzero(readable))
 
 
-def _reader(split: Split) -> Any:
-    def read(index: int) -> _Ready | CorruptImageError:
-        name = split.images.name(index)
-        try:
-            encoded = split.images[index]
-            content, ending = as_file(encoded, name)
-        except CorruptImageError as error:
-            return error
-        return _Ready(content, ending, hash_content(encoded), "/".join(PurePath(name).parts[-2:]))
-
-    return read
+def _from(progress: Progress | None, before: int, total: int) -> Progress:
+    return lambda done, count: progress(before + done, total) if progress else None
 
 
-def _shape(data: Dataset) -> list[int] | None:
-    """Of an image, where all are arrays of one shape."""
-    pixels = [pixels_of(split) for split in data.splits.values()]
-    shapes = {p.shape[1:] if p is not None else None for p in pixels}
+def _array_shape(data: Dataset) -> list[int] | None:
+    """Return the shape of an image if all images are arrays of one shape."""
+    sources = [unwrap_subsets(split.images)[0] for split in data.splits.values()]
+    shapes = {s.pixels.shape[1:] if isinstance(s, ArrayImages) else None for s in sources}
     shape = shapes.pop()
     return list(shape) if shape is not None and not shapes else None
+
+
+# ── Images as files
+
+
+@dataclass(frozen=True)
+class _ImageFile:
+    content: bytes
+    suffix: str
+    hash: bytes  # of the content before it was encoded
+    name: str  # CLASS/FILE
+
+
+def _encode(image: RawImage, name: str) -> _ImageFile:
+    """Return the file of an image; arrays become lossless PNGs. Raise `CorruptImageError` if it cannot be decoded."""
+    short = "/".join(PurePath(name).parts[-2:])
+    if isinstance(image, np.ndarray):
+        return _ImageFile(_encode_png(image, name), "png", hash_content(image), short)
+    header = read_header(image, name)
+    decode(image, name=name, min_size=(1, 1))  # a JPEG at 1/8: every byte is read, few pixels are computed
+    return _ImageFile(image, SUFFIX_OF[header.format or ""], hash_content(image), short)
+
+
+def _encode_png(pixels: np.ndarray, name: str) -> bytes:
+    if pixels.ndim == 3 and pixels.shape[2] not in PNG_CHANNELS:
+        raise CorruptImageError(name, f"has {pixels.shape[2]} channels, which no image file supports: keep it as .npz")
+    file = io.BytesIO()
+    flat = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    Image.fromarray(np.ascontiguousarray(flat)).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+# ── Shard files
+
+
+class _HashedFile(io.RawIOBase):
+    """A file that is hashed while it is written, and gets its name when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.temporary = path, path.with_name(f".{path.name}.tmp")
+        self.raw = open(self.temporary, "wb")  # noqa: SIM115  # closed by `finish`
+        self.digest, self.length = hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self.digest.update(content)
+        self.length += len(content)
+        return self.raw.write(content)
+
+    def tell(self) -> int:
+        return self.length
+
+    def finish(self, samples: int, groups: tuple[int, ...] = ()) -> Shard:
+        self.raw.flush()
+        os.fsync(self.raw.fileno())
+        self.raw.close()
+        os.replace(self.temporary, self.path)
+        return Shard(self.path.name, samples, self.length, self.digest.hexdigest(), groups)
+
+
+class _ShardWriter:
+    """Write the images of one split into files of at most `size` bytes. Shards are counted from `first`."""
+
+    suffix: str
+
+    def __init__(self, folder: Path, split: str, size: int, first: int, data: Dataset) -> None:
+        self.folder, self.split, self.size, self.first = folder, split, size, first
+        self.shards: list[Shard] = []
+        self.file: _HashedFile | None = None
+
+    def add(self, image: _ImageFile, label: int) -> tuple[int, int]:
+        """Write an image; return its shard, and its first byte or its row there."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _new_file(self) -> _HashedFile:
+        self.file = _HashedFile(self.folder / f"{self.split}-{len(self.shards):05}.{self.suffix}")
+        return self.file
+
+
+class _TarWriter(_ShardWriter):
+    """Write NUMBER.jpg and NUMBER.cls for every image, numbered within the split."""
+
+    suffix = "tar"
+
+    def __init__(self, folder: Path, split: str, size: int, first: int, data: Dataset) -> None:
+        super().__init__(folder, split, size, first, data)
+        self.tar: tarfile.TarFile | None = None
+        self.count = self.total = 0
+
+    def add(self, image: _ImageFile, label: int) -> tuple[int, int]:
+        if self.tar and _tar_size(self.tar.offset, len(image.content)) > self.size:
+            self.close()
+        if self.tar is None:
+            self.tar = tarfile.TarFile(fileobj=self._new_file(), mode="w", format=tarfile.USTAR_FORMAT)
+        offset = self.tar.offset + BLOCK
+        for suffix, content in ((image.suffix, image.content), ("cls", str(label).encode())):
+            member = tarfile.TarInfo(f"{self.total:09}.{suffix}")  # no time, no owner: equal images make equal shards
+            member.size = len(content)
+            self.tar.addfile(member, io.BytesIO(content))
+        self.count, self.total = self.count + 1, self.total + 1
+        return self.first + len(self.shards), offset
+
+    def close(self) -> None:
+        if self.tar is None or self.file is None:
+            return
+        self.tar.close()
+        self.shards.append(self.file.finish(self.count))
+        self.tar, self.file, self.count = None, None, 0
+
+
+def _tar_size(offset: int, content: int) -> int:
+    """Return the size after one more image: two headers, padding, the label, and the end, rounded up to a record."""
+    needed = offset + 2 * BLOCK + -(-content // BLOCK) * BLOCK + BLOCK + 2 * BLOCK
+    return -(-needed // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
+
+
+class _ParquetWriter(_ShardWriter):
+    """Write columns `image` {bytes, path} and `label`, with the class names in the metadata of `datasets`."""
+
+    suffix = "parquet"
+
+    def __init__(self, folder: Path, split: str, size: int, first: int, data: Dataset) -> None:
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise MissingExtraError("writing parquet files", "pyarrow", "data") from error
+        super().__init__(folder, split, size, first, data)
+        named = {"names": list(data.class_names), "_type": "ClassLabel"}
+        label = named if data.has_class_names else {"dtype": "int64", "_type": "Value"}
+        features = {IMAGE_COLUMN: {"_type": "Image"}, "label": label}
+        image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        self.schema = pyarrow.schema([(IMAGE_COLUMN, image), ("label", pyarrow.int64())], metadata)
+        self.writer: Any = None
+        self.waiting: list[tuple[dict[str, Any], int]] = []
+        self.waiting_bytes = 0
+        self.groups: list[int] = []
+
+    def add(self, image: _ImageFile, label: int) -> tuple[int, int]:
+        length = len(image.content)
+        if self.waiting and self.waiting_bytes + length > min(ROW_GROUP, self.size):
+            self._write_group()
+        if self.file and self.file.length + self.waiting_bytes + length > self.size:
+            self.close()
+        if self.file is None:
+            from pyarrow import parquet
+
+            # Images are compressed already, and all different.
+            self.writer = parquet.ParquetWriter(self._new_file(), self.schema, compression="none", use_dictionary=False)
+        row = sum(self.groups) + len(self.waiting)
+        self.waiting.append(({"bytes": image.content, "path": image.name.encode(errors="replace").decode()}, label))
+        self.waiting_bytes += length
+        return self.first + len(self.shards), row
+
+    def _write_group(self) -> None:
+        import pyarrow
+
+        images, labels = zip(*self.waiting, strict=True)
+        table = pyarrow.table({IMAGE_COLUMN: list(images), "label": list(labels)}, schema=self.schema)
+        self.writer.write_table(table, row_group_size=len(labels))
+        self.groups.append(len(labels))
+        self.waiting, self.waiting_bytes = [], 0
+
+    def close(self) -> None:
+        if self.file is None:
+            return
+        if self.waiting:
+            self._write_group()
+        self.writer.close()
+        self.shards.append(self.file.finish(sum(self.groups), tuple(self.groups)))
+        self.file, self.writer, self.groups = None, None, []
+
+
+WRITERS: dict[str, type[_ShardWriter]] = {"tar": _TarWriter, "parquet": _ParquetWriter}
+
+
+# ── Folders
 
 
 def _new_folder(out: str | Path) -> Path:
@@ -157,22 +332,19 @@ def _new_folder(out: str | Path) -> Path:
     if folder.is_file():
         raise UsageError(f"{folder} is a file: choose another folder")
     if folder.exists() and any(folder.iterdir()):
-        rest = ", of a packing that was broken off" if _unfinished(folder) else ""
-        raise UsageError(f"{folder} is not empty{rest}: remove it, or choose another folder")
+        interrupted = not (folder / INDEX).exists() and any(folder.glob("*.tmp"))
+        detail = " (it holds the files of an interrupted `vitkit pack`)" if interrupted else ""
+        raise UsageError(f"{folder} is not empty{detail}: remove it, or choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
+        raise UsageError(f"cannot create the folder {folder}: {error.strerror}; choose another") from error
     return folder
 
 
-def _unfinished(folder: Path) -> bool:
-    return not (folder / INDEX).exists() and any(folder.glob("*.tmp"))
-
-
 @contextlib.contextmanager
-def _undone_on_error(folder: Path) -> Iterator[None]:
-    """Shards without an index are of no use: what stops the packing removes them."""
+def _removed_on_error(folder: Path) -> Iterator[None]:
+    """Remove the files of a packing that fails: shards without an index are of no use."""
     try:
         yield
     except BaseException as error:
@@ -184,18 +356,18 @@ def _undone_on_error(folder: Path) -> Iterator[None]:
 
 
 def _folder_name(label: str) -> str:
-    """A class name that a folder can have: it must not lead elsewhere."""
+    """Return a class name as a folder name that cannot lead outside, and is neither hidden nor special."""
     safe = label.replace("/", "_").replace("\\", "_").replace("\0", "_")
     return f"_{safe}" if safe in ("", ".", "..") or safe.startswith((".", "__")) else safe
 
 
-def _free(folder: Path, ready: _Ready, taken: set[Path]) -> Path:
-    """Its own name, with an ending that says what it is, and a number where the name is taken."""
-    own = PurePath(PurePath(ready.name).name.replace("\\", "_").lstrip(".") or "image")
-    own = own if own.suffix.lower() in SUFFIXES else own.with_name(f"{own.name}.{ready.ending}")
+def _unused_path(folder: Path, image: _ImageFile, written: set[Path]) -> Path:
+    """Return a path with the image's own name and a suffix of its format, numbered if the name is taken."""
+    own = PurePath(PurePath(image.name).name.replace("\\", "_").lstrip(".") or "image")
+    own = own if own.suffix.lower() in SUFFIXES else own.with_name(f"{own.name}.{image.suffix}")
     path, number = folder / own.name, 1
-    while path in taken:
+    while path in written:
         number += 1
         path = folder / f"{own.stem}-{number}{own.suffix}"
-    taken.add(path)
+    written.add(path)
     return path
