@@ -111,4 +111,4 @@ def test_what_a_model_brings_is_not_replaced(
 ) -> None:
     (tmp_path / "given.json").write_text('["x"]' if option == "--class-names" else '{"size": 16}')
     assert main(["predict", model, str(images / "a.png"), option, str(tmp_path / "given.json")]) == 2
-    assert f"brings its own {option[2:].replace('-', ' ')}: leave out {option}" in capsys.readouterr().err
+    assert f"has its own {option[2:].replace('-', ' ')}: remove {option}" in capsys.readouterr().err

@@ -8,7 +8,7 @@ SMALL = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, image_size=
 
 
 @pytest.mark.parametrize("registers", [0, 2])
-def test_a_pooled_class_token_is_asked_where_it_looks(registers: int) -> None:
+def test_a_pooled_class_token_is_the_default_query(registers: int) -> None:
     model = create_model({**SMALL, "registers": registers}, seed=0).eval()
     images = torch.randn(2, 3, 8, 12)
     full = model.attention(images, layers=[-1])[0]
@@ -16,7 +16,7 @@ def test_a_pooled_class_token_is_asked_where_it_looks(registers: int) -> None:
     assert describe_query(model) == "the class token's"
 
 
-def test_a_mean_of_patches_is_the_mean_of_their_rows_and_registers_have_no_part() -> None:
+def test_mean_pooling_averages_the_rows_of_patches_without_registers() -> None:
     model = create_model({**SMALL, "registers": 2, "pooling": "mean"}, seed=0).eval()
     images = torch.randn(2, 3, 16, 8)
     full = model.attention(images, layers=[0], heads=[1])[0]
@@ -25,7 +25,7 @@ def test_a_mean_of_patches_is_the_mean_of_their_rows_and_registers_have_no_part(
     torch.testing.assert_close(found.flatten(2), full[:, :, 3:, 3:].mean(dim=2))
 
 
-def test_a_mean_of_all_tokens_uses_all_rows() -> None:
+def test_mean_all_pooling_averages_all_rows() -> None:
     model = create_model({**SMALL, "registers": 1, "pooling": "mean_all"}, seed=0).eval()
     images = torch.randn(1, 3, 8, 12)
     full = model.attention(images, layers=[1])[0]

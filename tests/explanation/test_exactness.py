@@ -101,7 +101,7 @@ def test_maps_of_all_layers_and_heads_equal_the_softmax_of_a_plain_reference(opt
 @pytest.mark.parametrize("query", [(0, 0), (3, 2), "mean", "class"])
 @pytest.mark.parametrize("name", ["plain", "rotary registers", "many"])
 @torch.no_grad()
-def test_a_chosen_token_is_asked(name, query):
+def test_a_chosen_query_equals_its_rows(name, query):
     model = small_model(**OPTIONS[name])
     images = random_images(model)
     full, _ = reference(model, images)
@@ -115,7 +115,7 @@ def test_a_chosen_token_is_asked(name, query):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_opened_rows_sum_to_one_and_the_logits_are_the_models(options):
+def test_differentiable_weights_sum_to_one_and_the_logits_are_unchanged(options):
     model = small_model(**options)
     images = random_images(model)
     weights, logits = differentiable_attention(model, images)

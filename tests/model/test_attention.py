@@ -69,7 +69,7 @@ ASKED = {
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("name", ["plain", "many"])
 @torch.no_grad()
-def test_what_was_asked_for_equals_a_slice_of_the_whole(name, asked):
+def test_requested_layers_heads_and_queries_equal_slices_of_the_full_maps(name, asked):
     model = small_model(**OPTIONS[name])
     images = random_images(model)
     expected = model.attention(images)
@@ -91,7 +91,7 @@ def test_what_was_asked_for_equals_a_slice_of_the_whole(name, asked):
         (dict(queries=[-14]), "query -14 is out of range"),
     ],
 )
-def test_asking_for_what_is_not_there_names_it_and_the_range(asked, message):
+def test_indices_out_of_range_are_refused_with_the_valid_range(asked, message):
     model = small_model()
     with pytest.raises(InputError) as caught:
         model.attention(random_images(model), **asked)
@@ -110,7 +110,7 @@ def test_weights_equal_the_softmax_of_eq_6_computed_entry_by_entry():
             assert_close(weights[0, head, i], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_stay_float32_under_autocast_and_for_halved_inputs():
+def test_weights_stay_float32_under_autocast_and_for_bf16_inputs():
     q, k = torch.randn(2, 1, 2, 3, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     expected = attention_weights(q.float(), k.float())
     with torch.autocast("cpu", torch.bfloat16):
@@ -119,7 +119,7 @@ def test_weights_stay_float32_under_autocast_and_for_halved_inputs():
     assert_close(weights, expected, rtol=0, atol=0)
 
 
-def test_asking_for_maps_changes_nothing_in_the_model_or_its_mode():
+def test_reading_attention_changes_neither_weights_nor_mode():
     model = small_model()
     images = random_images(model)
     before, logits = {k: v.clone() for k, v in model.state_dict().items()}, model(images)
@@ -136,7 +136,7 @@ def test_gradients_flow_through_the_maps():
     assert model.blocks[2].attn.qkv.weight.grad is None  # nothing above the asked layer runs
 
 
-def test_head_width_sets_the_projections_apart_from_the_model_width():
+def test_projections_follow_the_head_width_not_the_model_width():
     attention = Attention(small_config(width=16, heads=3, head_width=20))
     assert attention.qkv.weight.shape == (3 * 3 * 20, 16)
     assert attention.proj.weight.shape == (16, 3 * 20)
@@ -148,7 +148,7 @@ def test_without_qkv_bias_there_is_none_to_learn():
     assert "qkv.bias" in Attention(small_config()).state_dict()
 
 
-def test_query_norm_makes_attention_blind_to_the_length_of_queries():
+def test_qk_norm_makes_attention_independent_of_query_length():
     x = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0))
     for qk_norm in (True, False):
         attention = Attention(small_config(qk_norm=qk_norm, qkv_bias=False)).eval()
@@ -158,7 +158,7 @@ def test_query_norm_makes_attention_blind_to_the_length_of_queries():
         assert torch.allclose(captured_weights(attention, x), before, atol=1e-3) is qk_norm
 
 
-def test_attention_dropout_drops_while_training_only_and_keeps_the_mean():
+def test_attention_dropout_acts_only_in_training_and_keeps_the_mean():
     torch.manual_seed(0)
     config = small_config(attention_dropout=0.5)
     attention, x = Attention(config).eval(), torch.randn(1, 7, 16)
@@ -172,13 +172,13 @@ def test_attention_dropout_drops_while_training_only_and_keeps_the_mean():
     assert (drawn.mean(dim=0) - expected).abs().max() < 0.1 * scale
 
 
-def test_tokens_change_places_with_their_outputs():
+def test_attention_is_permutation_equivariant():
     attention = Attention(small_config()).eval()
     x, order = torch.randn(2, 7, 16), torch.randperm(7)
     assert_close(attention(x)[:, order], attention(x[:, order]))
 
 
-def test_the_forward_runs_on_the_fused_kernel_also_when_maps_are_taken(monkeypatch):
+def test_the_forward_uses_the_fused_kernel_also_when_attention_is_read(monkeypatch):
     calls = []
     fused = F.scaled_dot_product_attention
 

@@ -66,7 +66,7 @@ def test_drop_path_drops_whole_images_and_scales_the_others_up():
     assert per_image.mean().item() == pytest.approx(1, abs=0.05)  # the expectation is kept
 
 
-def test_drop_path_rests_in_evaluation_and_at_rate_zero():
+def test_drop_path_is_off_in_eval_mode_and_at_rate_zero():
     x = tokens(4, 2, 3)
     assert DropPath(0.9).eval()(x) is x
     assert DropPath(0.0).train()(x) is x
@@ -85,7 +85,7 @@ def test_drop_path_rises_linearly_over_the_depth():
 
 
 @pytest.mark.parametrize("kind", ["gelu", "swiglu"])
-def test_dropout_in_the_mlp_drops_while_training_only_and_keeps_the_mean(kind):
+def test_mlp_dropout_acts_only_in_training_and_keeps_the_mean(kind):
     torch.manual_seed(0)
     config = small_config(mlp=kind, dropout=0.2)
     mlp = (SwiGLU if kind == "swiglu" else MLP)(config).eval()

@@ -85,7 +85,7 @@ def test_json_is_a_plain_object_of_all_fields():
     assert json.loads(ViTConfig().to_json()).keys() == fields
 
 
-def test_a_dictionary_makes_a_model_and_may_hold_part_of_the_fields():
+def test_a_partial_dictionary_makes_a_model():
     values = dict(image_size=8, patch_size=4, width=8, depth=1, heads=1, head_width=8, mlp_width=8, num_classes=3)
     model = create_model(values)
     assert model.config == ViTConfig(**values)
@@ -117,6 +117,6 @@ def test_replace_leaves_the_original_and_checks_the_new():
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"vit"'])
-def test_text_that_is_no_config_is_one_clear_error(text):
+def test_text_that_is_not_a_config_is_one_clear_error(text):
     with pytest.raises(ConfigError, match="not a model config in JSON"):
         ViTConfig.from_json(text)

@@ -23,14 +23,14 @@ def test_cls_pooling_takes_the_first_token():
 @pytest.mark.parametrize(
     ("class_token", "registers", "prefix"), [(True, 2, 3), (True, 0, 1), (False, 2, 2), (False, 0, 0)]
 )
-def test_mean_pooling_leaves_the_prefix_out_and_mean_all_takes_it_in(class_token, registers, prefix):
+def test_mean_pooling_excludes_the_prefix_and_mean_all_includes_it(class_token, registers, prefix):
     options = dict(class_token=class_token, registers=registers)
     assert_close(Pool(small_config(pooling="mean", **options))(tokens()), tokens()[:, prefix:].mean(dim=1))
     assert_close(Pool(small_config(pooling="mean_all", **options))(tokens()), tokens().mean(dim=1))
 
 
 @torch.no_grad()
-def test_attention_pooling_equals_its_meaning_head_by_head():
+def test_attention_pooling_equals_its_definition_head_by_head():
     model = small_model(pooling="attention", head_width=12)
     pool, x = model.attn_pool, tokens()
     query, (keys, values) = pool.q(pool.latent)[0, 0], pool.kv(x).chunk(2, dim=-1)
@@ -45,7 +45,7 @@ def test_attention_pooling_equals_its_meaning_head_by_head():
     assert_close(pool(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_pooling_does_not_care_about_the_order_of_tokens():
+def test_attention_pooling_is_permutation_invariant():
     pool, order = small_model(pooling="attention").attn_pool, torch.randperm(9)
     assert isinstance(pool, AttentionPool)
     assert_close(pool(tokens()), pool(tokens()[:, order]))
@@ -58,7 +58,7 @@ def test_hidden_layer_is_a_tanh_of_a_linear_layer():
 
 
 @torch.no_grad()
-def test_reset_head_is_zero_so_that_logits_start_at_zero_and_features_stay():
+def test_reset_classifier_gives_zero_logits_and_keeps_the_features():
     model = small_model()
     images = random_images(model)
     features = model.forward_features(images)
@@ -68,7 +68,7 @@ def test_reset_head_is_zero_so_that_logits_start_at_zero_and_features_stay():
     assert_close(model.forward_features(images), features, rtol=0, atol=0)
 
 
-def test_hidden_head_is_swapped_for_a_linear_one_and_back():
+def test_a_hidden_head_is_replaced_by_a_linear_one_and_back():
     model = small_model(head_hidden=7)
     assert (model.pre_logits.fc.out_features, model.head.in_features) == (7, 7)
     model.reset_classifier(3)
@@ -80,7 +80,7 @@ def test_hidden_head_is_swapped_for_a_linear_one_and_back():
     assert model(random_images(model)).shape == (2, 4)
 
 
-def test_a_new_head_learns_at_once():
+def test_a_new_head_receives_gradients_at_the_first_step():
     for hidden in (0, 9):
         model = small_model()
         model.reset_classifier(4, hidden=hidden)
@@ -88,14 +88,14 @@ def test_a_new_head_learns_at_once():
         assert model.head.weight.grad.abs().max() > 0
 
 
-def test_reset_head_to_no_classes_returns_pooled_features():
+def test_reset_classifier_to_no_classes_returns_pooled_features():
     model = small_model()
     images = random_images(model)
     model.reset_classifier(0)
     assert_close(model(images), model.forward_features(images)[:, 0])
 
 
-def test_reset_head_keeps_the_dtype_and_device_of_the_model():
+def test_reset_classifier_keeps_dtype_and_device():
     model = small_model().bfloat16()
     model.reset_classifier(4, hidden=9)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}

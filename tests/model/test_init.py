@@ -43,14 +43,14 @@ def test_the_class_itself_takes_a_generator_and_gives_the_weights_of_create_mode
         assert torch.equal(direct[name], tensor), name
 
 
-def test_all_blocks_draw_weights_of_their_own():
+def test_every_block_draws_its_own_weights():
     blocks = [block.state_dict() for block in create_model(small_config(depth=4, **OPTIONS["qk_norm"]), seed=0).blocks]
     for one, other in itertools.combinations(blocks, 2):
         for name in ("attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"):
             assert not torch.equal(one[name], other[name])
 
 
-def test_spread_is_002_for_linear_layers_and_tokens_and_cut_at_two_and_a_bit():
+def test_linear_layers_and_tokens_have_a_deviation_of_002_and_are_truncated():
     model = create_model(
         "vit_micro_patch4_32", seed=0, init="normal", class_token=True, registers=64, pooling="attention"
     )
@@ -63,7 +63,7 @@ def test_spread_is_002_for_linear_layers_and_tokens_and_cut_at_two_and_a_bit():
         assert weight.abs().max() < 0.0456, name
 
 
-def test_xavier_spreads_linear_layers_evenly_by_their_width_and_tokens_as_ever():
+def test_xavier_scales_linear_layers_by_width_and_leaves_tokens_normal():
     model = create_model("vit_micro_patch4_32", seed=0, init="xavier", class_token=True, registers=64)
     for block in model.blocks:
         for layer in (block.attn.proj, block.mlp.fc1, block.mlp.fc2):
@@ -100,7 +100,7 @@ def test_norms_start_as_ones_biases_as_zeros_and_layer_scale_at_its_value():
             assert (parameter == 0.25).all(), name
 
 
-def test_meta_device_holds_shapes_but_no_memory_and_draws_nothing():
+def test_meta_models_have_shapes_use_no_memory_and_draw_nothing():
     torch.manual_seed(11)
     before = torch.get_rng_state()
     model = create_model("vit_gigantic_patch14_224", device="meta")
@@ -109,7 +109,7 @@ def test_meta_device_holds_shapes_but_no_memory_and_draws_nothing():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_model_made_on_meta_can_be_filled_later():
+def test_a_meta_model_can_load_weights_later():
     config = small_config(**OPTIONS["many"])
     model = create_model(config, device="meta").to_empty(device="cpu")
     init_weights(model, torch.Generator().manual_seed(3))
@@ -117,7 +117,7 @@ def test_a_model_made_on_meta_can_be_filled_later():
         assert torch.equal(model.state_dict()[name], tensor), name
 
 
-def test_every_parameter_is_set_also_where_memory_held_something_else(monkeypatch):
+def test_every_parameter_is_initialised_whatever_the_memory_contained(monkeypatch):
     empty = torch.empty_like
 
     def poisoned(*args, **kwargs):

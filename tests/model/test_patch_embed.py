@@ -27,7 +27,7 @@ def pair_of_embeddings(**changes):
     return conv, linear
 
 
-def test_cut_patches_takes_squares_of_pixels_row_by_row():
+def test_patchify_takes_squares_of_pixels_row_by_row():
     images = random_images(small_config(image_size=(6, 8), patch_size=(3, 2)))
     patches = patchify(images, (3, 2))
     assert patches.shape == (2, 8, 18)
@@ -52,7 +52,7 @@ def test_conv_and_linear_give_equal_numbers_and_gradients(changes):
 
 
 @pytest.mark.parametrize("kind", ["conv", "linear"])
-def test_a_token_depends_on_the_pixels_of_its_patch_alone(kind):
+def test_a_token_depends_only_on_the_pixels_of_its_patch(kind):
     config = small_config(image_size=(8, 24), patch_size=(4, 8), patch_embed=kind)
     embed = PatchEmbed(config)
     images = random_images(config, batch=1)
@@ -74,7 +74,7 @@ def test_stem_halves_the_image_per_layer_before_patches_are_cut():
     assert_close(features, by_hand, rtol=0, atol=0)
 
 
-def test_stem_keeps_images_of_a_batch_apart():
+def test_the_stem_does_not_mix_images_of_a_batch():
     config = small_config(stem=(4, 6))
     embed, images = PatchEmbed(config).train(), random_images(config, batch=3)
     assert_close(embed(images)[1:2], embed(images[1:2]))

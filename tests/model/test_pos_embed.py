@@ -83,7 +83,7 @@ def test_sincos_equals_its_formula_entry_by_entry(grid):
 
 
 @pytest.mark.parametrize("grid", [(3, 3), (2, 5)])
-def test_rotation_angles_equal_their_formula_entry_by_entry(grid):
+def test_rope_angles_equal_their_formula_entry_by_entry(grid):
     width = 16
     cos, sin = axial_rope(grid, width)
     assert cos.shape == sin.shape == (grid[0] * grid[1], width)
@@ -97,7 +97,7 @@ def test_rotation_angles_equal_their_formula_entry_by_entry(grid):
             assert sin[token, i].item() == pytest.approx(math.sin(angle), abs=1e-5)
 
 
-def test_rotated_products_depend_on_the_difference_of_places_alone():
+def test_rotated_products_depend_only_on_relative_positions():
     grid, width = (4, 5), 8
     q, k = torch.randn(2, 1, 1, 1, width, generator=torch.Generator().manual_seed(0)).expand(-1, -1, -1, 20, -1)
     rope = axial_rope(grid, width)
@@ -112,14 +112,14 @@ def test_rotated_products_depend_on_the_difference_of_places_alone():
     assert max(means) - min(means) > 0.5  # and they do depend on it
 
 
-def test_rotation_turns_pairs_as_complex_numbers():
+def test_rope_rotates_pairs_as_complex_numbers():
     x = torch.randn(2, 3, 6, 8, generator=torch.Generator().manual_seed(0))
     cos, sin = axial_rope((2, 3), 8)
     turned = torch.complex(x[..., :4], x[..., 4:]) * torch.complex(cos, sin)[:, :4]
     assert_close(apply_rope(x, (cos, sin)), torch.cat([turned.real, turned.imag], dim=-1))
 
 
-def test_rotation_keeps_lengths_and_leaves_the_centre_unturned():
+def test_rope_keeps_lengths_and_does_not_rotate_the_centre():
     x = torch.randn(2, 3, 9, 8, generator=torch.Generator().manual_seed(0))
     turned = apply_rope(x, axial_rope((3, 3), 8))
     assert_close(turned.norm(dim=-1), x.norm(dim=-1))
@@ -128,7 +128,7 @@ def test_rotation_keeps_lengths_and_leaves_the_centre_unturned():
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 5])
-def test_rotation_leaves_prefix_tokens_as_they_are(prefix):
+def test_rope_leaves_prefix_tokens_unchanged(prefix):
     x = torch.randn(2, 3, prefix + 6, 8, generator=torch.Generator().manual_seed(0))
     rope = axial_rope((2, 3), 8)
     turned = apply_rope(x, rope)
@@ -138,7 +138,7 @@ def test_rotation_leaves_prefix_tokens_as_they_are(prefix):
 
 
 @pytest.mark.parametrize("position", ["learned", "sincos", "rotary"])
-def test_the_model_notices_where_a_patch_is_and_without_positions_does_not(position):
+def test_only_models_with_positions_depend_on_the_order_of_patches(position):
     model, without = small_model(position=position), small_model(position="none")
     images = random_images(model)
     swapped = torch.cat([images[..., 8:16], images[..., :8], images[..., 16:]], dim=-1)

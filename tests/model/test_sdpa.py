@@ -16,7 +16,7 @@ def qkv(tokens: int, dtype: torch.dtype, grad: bool) -> list[Tensor]:
 @pytest.mark.parametrize("tokens", [1, 17, 65, 197])
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize("kernel", [fused, in_float32, plain, attend])
-def test_every_kernel_is_the_plain_meaning(kernel, tokens, dtype, near):
+def test_every_kernel_equals_the_plain_formula(kernel, tokens, dtype, near):
     q, k, v = qkv(tokens, dtype, grad=True)
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
     meant = (exact[0] @ exact[1].mT / 16**0.5).softmax(dim=-1) @ exact[2]
@@ -29,7 +29,7 @@ def test_every_kernel_is_the_plain_meaning(kernel, tokens, dtype, near):
         torch.testing.assert_close(mine.double(), wanted, rtol=0, atol=near * 4)
 
 
-def test_the_plain_weights_times_values_are_the_kernel():
+def test_attention_weights_times_values_equal_the_kernel():
     q, k, v = qkv(65, torch.float32, grad=False)
     torch.testing.assert_close(attend(q, k, v), attention_weights(q, k) @ v, rtol=0, atol=1e-6)
 
@@ -45,7 +45,7 @@ HALF, FULL = torch.bfloat16, torch.float32
     (HALF, False, True, 65, 0.0, [HALF]),
     (FULL, True, True, 65, 0.0, [FULL]),
 ])  # fmt: skip
-def test_another_kernel_is_taken_only_where_bf16_is_trained(monkeypatch, dtype, grad, units, tokens, dropout, runs_in):
+def test_another_kernel_is_used_only_for_bf16_training(monkeypatch, dtype, grad, units, tokens, dropout, runs_in):
     """The fused kernel, and in what; or the plain one."""
     seen: list[torch.dtype] = []
     real = torch.nn.functional.scaled_dot_product_attention
@@ -60,7 +60,7 @@ def test_another_kernel_is_taken_only_where_bf16_is_trained(monkeypatch, dtype, 
     assert seen == runs_in
 
 
-def test_under_autocast_the_output_stays_in_bf16_for_the_projection():
+def test_under_autocast_the_output_stays_bf16():
     q, k, v = qkv(65, torch.bfloat16, grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert attend(q, k, v).dtype == torch.bfloat16

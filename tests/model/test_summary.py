@@ -18,7 +18,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("name", "millions", "gmacs"), PUBLISHED)
-def test_counts_equal_the_published_ones(name, millions, gmacs):
+def test_counts_equal_published_ones(name, millions, gmacs):
     total = totals(get_config(name))
     assert round(total.parameters / 1e6, 2) == millions
     assert round(total.macs / 1e9, 2) == gmacs
@@ -33,7 +33,7 @@ def test_small_models_keep_their_size(name, least, most):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_rows_hold_the_shapes_and_parameters_of_the_real_model(options):
+def test_rows_have_the_shapes_and_parameters_of_the_real_model(options):
     config = small_config(**options)
     model = create_model(config, seed=0).eval()
     modules, shapes = dict(model.named_modules()), {}
@@ -74,7 +74,7 @@ def test_macs_of_a_small_model_equal_those_counted_by_hand():
     assert rows[""].macs == patches + qkv + attend + project + mlp + 3 * norm + head
 
 
-def test_depth_cuts_the_tree_and_image_size_changes_the_cost():
+def test_depth_limits_the_tree_and_image_size_changes_the_cost():
     config = small_config()
     assert [row.path for row in summarize(config, depth=0)] == [""]
     assert max(row.path.count(".") for row in summarize(config, depth=2)) == 1

@@ -305,12 +305,12 @@ CHECKS: list[Callable[[], None]] = list(dict.fromkeys(check for *_, check in BUG
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_the_model_does_right(check):
+def test_the_model_passes_the_check(check):
     check()
 
 
 @pytest.mark.parametrize(("place", "name", "mistake", "check"), BUGS.values(), ids=BUGS)
-def test_the_mistake_is_noticed(monkeypatch, place, name, mistake, check):
+def test_the_mistake_fails_the_check(monkeypatch, place, name, mistake, check):
     assert isinstance(place, type(torch)) or issubclass(place, nn.Module)
     monkeypatch.setattr(place, name, mistake)
     with pytest.raises(AssertionError):

@@ -47,7 +47,7 @@ def test_bad_images_are_one_line_that_names_the_values(images, message):
     assert "\n" not in str(caught.value)
 
 
-def test_every_entrance_of_the_model_checks():
+def test_every_public_forward_checks_its_images():
     model = small_model()
     images = random_images(model, size=(16, 20))
     for enter in (model, model.forward_features, model.embed, model.forward_intermediates, model.attention):

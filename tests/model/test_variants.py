@@ -10,7 +10,7 @@ NAME = re.compile(r"vit_(?P<size>[a-z]+)_(?P<cut>patch|stem)(?P<patch>\d+)_(?P<i
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_every_variant_builds_and_its_name_says_what_it_is(name):
+def test_every_variant_builds_and_matches_its_name(name):
     variant, parts = VARIANTS[name], NAME.fullmatch(name)
     assert variant.name == name
     assert variant.source

@@ -31,7 +31,7 @@ def test_logits_are_the_classifier_of_the_pooled_tokens(options):
 @pytest.mark.parametrize("size", [(16, 24), (4, 8), (32, 8), (12, 48)])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @torch.no_grad()
-def test_any_size_that_the_patch_divides_is_taken(options, size):
+def test_any_size_that_the_patch_divides_is_accepted(options, size):
     model = small_model(**options)
     images = random_images(model, size=size)
     assert model.forward_features(images).shape[1] == model.config.prefix + (size[0] // 4) * (size[1] // 8)
@@ -40,7 +40,7 @@ def test_any_size_that_the_patch_divides_is_taken(options, size):
 
 @pytest.mark.parametrize("size", [(16, 24), (8, 40)])
 @torch.no_grad()
-def test_tokens_start_as_class_then_registers_then_patches_each_with_its_position(size):
+def test_tokens_are_class_registers_and_patches_each_with_its_position(size):
     model = small_model(registers=2)
     images = random_images(model, size=size)
     x, rope = model.embed(images)
@@ -52,7 +52,7 @@ def test_tokens_start_as_class_then_registers_then_patches_each_with_its_positio
 
 
 @torch.no_grad()
-def test_class_token_has_no_position_where_it_has_no_row():
+def test_a_class_token_without_a_table_row_has_no_position():
     for options in (
         dict(class_position=False),
         dict(position="sincos"),
@@ -65,7 +65,7 @@ def test_class_token_has_no_position_where_it_has_no_row():
 
 
 @torch.no_grad()
-def test_sincos_positions_are_added_for_the_grid_at_hand():
+def test_sincos_positions_fit_the_current_grid():
     model = small_model(position="sincos")
     images = random_images(model, size=(8, 40))
     x, _ = model.embed(images)
@@ -78,7 +78,7 @@ def test_positions_that_are_not_learned_add_no_weights():
 
 
 @torch.no_grad()
-def test_bilinear_resampling_is_another_table_than_bicubic():
+def test_bilinear_and_bicubic_resampling_differ():
     bicubic, bilinear = (small_model(position_resample=mode) for mode in ("bicubic", "bilinear"))
     images = random_images(bicubic, size=(32, 48))
     x, _ = bilinear.embed(images)
@@ -155,7 +155,7 @@ def test_checkpointing_keeps_fewer_tensors_for_the_backward():
 
 
 @torch.no_grad()
-def test_regularisation_acts_while_training_and_rests_in_evaluation():
+def test_regularisation_acts_in_training_and_is_off_in_eval_mode():
     for rate in ("dropout", "attention_dropout", "drop_path"):
         model = small_model(**{rate: 0.5})
         images = random_images(model, batch=4)
@@ -177,7 +177,7 @@ def test_dropout_after_the_embedding_zeroes_that_share_and_keeps_the_mean():
 
 
 @torch.no_grad()
-def test_images_of_a_batch_do_not_see_each_other():
+def test_images_of_a_batch_do_not_affect_each_other():
     for name, options in OPTIONS.items():
         model = small_model(**options)
         images = random_images(model, batch=4)
@@ -236,7 +236,7 @@ def test_any_field_can_be_changed_on_creation():
     assert model(torch.zeros(1, 3, 16, 24)).shape == (1, 7)
 
 
-def test_what_is_no_model_is_refused():
+def test_other_types_are_refused_as_a_model():
     with pytest.raises(
         UnknownNameError, match="unknown model 'vit_bas_patch16_224'; did you mean 'vit_base_patch16_224'"
     ):
@@ -245,3 +245,11 @@ def test_what_is_no_model_is_refused():
         create_model("vit_nano_patch4_32", classes=3)
     with pytest.raises(ConfigError, match="width=0: must be at least 1"):
         create_model(ViTConfig(), width=0)
+
+
+@pytest.mark.parametrize("name", ["plain", "distillation", "rotary registers", "attention pooling"])
+def test_no_weight_decay_names_exactly_the_tokens_and_positions(name):
+    model = small_model(**OPTIONS[name])
+    names = {"cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent"}
+    assert model.no_weight_decay() == {key for key, _ in model.named_parameters() if key in names}
+    assert "cls_token" in model.no_weight_decay()

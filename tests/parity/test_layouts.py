@@ -198,7 +198,7 @@ def google_names(state, heads, hidden=False, prefix=""):
 
 @pytest.mark.parametrize("prefix", ["", "opt/target/"])
 @torch.no_grad()
-def test_google_npz_is_read_as_timm_reads_it_and_written_so_that_timm_reads_it(timm, tmp_path, prefix):
+def test_google_npz_files_are_read_and_written_compatibly_with_timm(timm, tmp_path, prefix):
     square = {**TIMM, "img_size": 32}
     theirs = randomise(timm.models.VisionTransformer(**square))
     np.savez(tmp_path / "vit.npz", **google_names(theirs.state_dict(), 4, prefix=prefix))
@@ -230,7 +230,7 @@ def test_the_hidden_layer_of_the_original_npz_is_kept(timm, tmp_path):
 @pytest.mark.parametrize("registers", [0, 3])
 @pytest.mark.parametrize("gated", [False, True])
 @torch.no_grad()
-def test_dinov2_names_are_read_as_timm_converts_them(timm, tmp_path, registers, gated):
+def test_dinov2_checkpoints_load_as_timm_converts_them(timm, tmp_path, registers, gated):
     """Built from the published naming: register_tokens, w12 and w3, a position row for the class token alone."""
     from timm.layers import SwiGLUPacked
     from timm.models.vision_transformer import checkpoint_filter_fn
@@ -263,7 +263,7 @@ def test_dinov2_names_are_read_as_timm_converts_them(timm, tmp_path, registers, 
 
 @pytest.mark.parametrize("act", ["quick_gelu", "gelu"])
 @torch.no_grad()
-def test_the_vision_tower_of_clip_is_read_from_both_namings(transformers, timm, tmp_path, act):
+def test_the_vision_tower_of_clip_loads_from_both_layouts(transformers, timm, tmp_path, act):
     vision = dict(**HF, intermediate_size=96, hidden_act=act)
     text = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=50)
     config = transformers.CLIPConfig(vision_config=vision, text_config=text, projection_dim=24)
@@ -341,7 +341,7 @@ def test_masked_autoencoders_of_transformers_are_read_without_their_decoder(tran
 
 @pytest.mark.parametrize("size", [(32, 32), (64, 48)])
 @torch.no_grad()
-def test_labels_and_preprocessing_of_transformers_come_along_and_go_back(transformers, tmp_path, size):
+def test_labels_and_preprocessing_of_transformers_round_trip(transformers, tmp_path, size):
     names = {0: "cat", 1: "dog", 2: "emu"}
     theirs = tv(transformers, "ViTForImageClassification", intermediate_size=96, id2label=names)
     theirs.save_pretrained(tmp_path / "theirs")

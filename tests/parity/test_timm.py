@@ -67,7 +67,7 @@ def test_outputs_and_gradients_equal_timm_at_any_size(timm, theirs, ours, size):
     assert_same_numbers(config, model, unchanged, random_images(size, channels=config.in_channels))
 
 
-def test_registers_with_rows_of_their_own_in_the_table_fold_into_their_tokens(timm):
+def test_position_rows_of_registers_are_folded_into_their_tokens(timm):
     model = vision_transformer(timm, reg_tokens=3, dynamic_img_size=True)
 
     def fold(state):
@@ -99,7 +99,7 @@ def test_tokens_after_every_block_equal_timm(timm):
 
 @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "vit_small_patch32_224"])
 @torch.no_grad()
-def test_a_registered_model_of_timm_loads_into_ours_of_the_same_name(timm, name):
+def test_registered_timm_models_load_into_variants_of_the_same_name(timm, name):
     model = randomise(timm.create_model(name))
     ours = create_model(name, device="meta").eval()
     ours.load_state_dict(model.state_dict(), assign=True)
@@ -107,7 +107,7 @@ def test_a_registered_model_of_timm_loads_into_ours_of_the_same_name(timm, name)
     assert_near(ours(images), model(images))
 
 
-def test_every_variant_that_timm_names_alike_has_its_shapes(timm):
+def test_variants_with_timm_names_have_timm_shapes(timm):
     shared = sorted(VARIANTS.keys() & set(timm.list_models("vit_*_224")))
     assert len(shared) >= 10
     for name in shared:

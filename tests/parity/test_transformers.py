@@ -96,7 +96,7 @@ def test_vit_pooler_is_our_hidden_layer(transformers):
 
 @pytest.mark.parametrize("size", [(64, 64), (16, 16), (32, 96)], ids=["larger", "smaller", "non-square"])
 @torch.no_grad()
-def test_vit_at_another_size_differs_by_the_resampling_of_positions_alone(transformers, size):
+def test_vit_at_another_size_differs_only_by_position_resampling(transformers, size):
     """Theirs interpolates without antialiasing, by a cubic with a = -0.75; ours, as timm's, with it, by a = -0.5.
 
     So no other size can agree. With the table resampled their way, everything else does.

@@ -24,7 +24,7 @@ def with_info(**options):
     return model
 
 
-def test_nothing_asked_nothing_changed():
+def test_without_changes_the_same_model_is_returned():
     model = with_info()
     same, said = adapt_model(model, image_size=(16, 24), num_classes=5)
     assert same is model
@@ -34,7 +34,7 @@ def test_nothing_asked_nothing_changed():
 
 @pytest.mark.parametrize("options", [{}, dict(distillation=True), dict(class_position=False), dict(registers=2)])
 @torch.no_grad()
-def test_another_image_size_keeps_what_the_model_says_at_that_size(options):
+def test_adapting_the_image_size_keeps_the_logits_at_that_size(options):
     model = with_info(**options)
     images = random_images(model, size=(24, 40))
     expected = model(images)  # resampled in passing

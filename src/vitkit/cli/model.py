@@ -1,4 +1,4 @@
-"""How commands open the MODEL they are given: what had to be assumed of it is said, on stderr."""
+"""Open the MODEL argument of commands, and print what had to be assumed about it to stderr."""
 
 import sys
 from pathlib import Path
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 def open_model(
     source: str, class_names: str | None = None, preprocess: str | None = None, device: str = "cpu"
 ) -> "ViT":
-    """`class_names` and `preprocess` are for weights that bring none: a model's own are not to be mistaken."""
+    """Load a model. Refuse `class_names` or `preprocess` if the model has its own."""
     from vitkit.errors import UsageError
     from vitkit.weights.load import load_with_report
     from vitkit.weights.model_dir import read_metadata
 
     for name, given in (("class_names", class_names), ("preprocess", preprocess)):
         if given and (own := read_metadata(source)) and getattr(own, name):
-            raise UsageError(f"{source} brings its own {name.replace('_', ' ')}: leave out {flag(name)}")
+            raise UsageError(f"{source} has its own {name.replace('_', ' ')}: remove {flag(name)}")
     model, report = load_with_report(source, class_names=class_names, preprocess=preprocess)
     print_assumptions(report)
     return model.to(device)
@@ -33,14 +33,14 @@ def print_assumptions(report: "LoadReport") -> None:
 
 
 def is_checkpoint(model: str) -> bool:
-    """A place where weights are, not the name of a variant."""
+    """Return whether the argument is a path or a hub name, not the name of a variant."""
     from vitkit.weights.hub import is_name
 
     return Path(model).exists() or is_name(model)
 
 
 def open_config(model: str) -> "ViTConfig":
-    """Of a variant by its name, or of anything that holds a model."""
+    """Return the config of a variant by name, or of anything that can be loaded."""
     from vitkit.model.variants import get_config
     from vitkit.weights.load import read_config
 

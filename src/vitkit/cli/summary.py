@@ -11,11 +11,11 @@ class Summary:
     """Show a model layer by layer: shape, parameters, GMACs."""
 
     model: Positional[str]
-    """A model name, a model or run folder, a foreign checkpoint, or a hub name."""
+    """A model name, a model or run folder, a checkpoint of another library, or a hub name."""
     image_size: int | tuple[int, int] | None = None
-    """Count for images of this size (height and width) instead of the model's own."""
+    """Count for images of this size (one number, or height and width) instead of the model's own."""
     depth: int = 3
-    """How many levels of modules to show; 0 shows the totals only."""
+    """Show this many levels of modules. 0 shows only the totals."""
     json: bool = False
     """Print one JSON document."""
 
@@ -31,13 +31,13 @@ class Summary:
         if self.json:
             print_json({"model": self.model, "config": config.to_dict(), "layers": [asdict(r) for r in rows]})
             return 0
-        whole = rows[0]
+        total = rows[0]
         print_table(
-            f"{self.model}: {millions(whole.parameters)} M parameters, {giga(whole.macs)} GMACs per image",
+            f"{self.model}: {millions(total.parameters)} M parameters, {giga(total.macs)} GMACs per image",
             ["layer", "kind", "output", "parameters", "GMACs", "share"],
             [
                 ["  " * r.path.count(".") + r.path.split(".")[-1] if r.path else "(model)", r.kind,
-                 " × ".join(map(str, r.shape[1:])), f"{r.parameters:,}", giga(r.macs), f"{r.macs / whole.macs:.1%}"]
+                 " × ".join(map(str, r.shape[1:])), f"{r.parameters:,}", giga(r.macs), f"{r.macs / total.macs:.1%}"]
                 for r in rows
             ],
         )  # fmt: skip
