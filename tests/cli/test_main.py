@@ -44,34 +44,6 @@ def test_help_groups_the_commands() -> None:
     assert vitkit().stdout == done.stdout
 
 
-def test_models_counts_parameters_and_macs() -> None:
-    done = vitkit("models", "vit_base_patch16_224", "--json")
-    (row,) = json.loads(done.stdout)
-    assert (row["parameters"], round(row["macs"] / 1e9, 2)) == (86_567_656, 17.58)
-
-
-def test_models_prints_a_table() -> None:
-    done = vitkit("models", "nano")
-    assert "vit_nano_patch4_32" in done.stdout
-    assert "0.12" in done.stdout
-
-
-def test_summary_adds_up() -> None:
-    done = vitkit("summary", "vit_nano_patch4_32", "--json", "--depth", "1")
-    whole, *layers = json.loads(done.stdout)["layers"]
-    assert whole["parameters"] == 119_098
-    assert whole["shape"] == [1, 10]
-    assert {"patch_embed", "norm", "head"} <= {layer["path"] for layer in layers}
-
-
-def test_summary_at_a_larger_image_size_costs_more() -> None:
-    small, large = (
-        json.loads(vitkit("summary", "vit_nano_patch4_32", "--json", "--depth", "0", *more).stdout)["layers"][0]["macs"]
-        for more in ([], ["--image-size", "64", "32"])
-    )
-    assert 2 * small < large < 3 * small
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
