@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from vitkit.errors import Interrupted
 from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
+from vitkit.training.checkpoint import find_latest
 
 SHORT = ["budget.epochs=0.2", "budget.minutes=0", "budget.validate_every=0.1", "batch=32"]
 SMALL: dict[str, Any] = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, patch_size=4, drop_path=0.1)
@@ -52,3 +54,9 @@ def run(folder: Path, *changes: str, resume: bool = False, **named: float) -> Re
 def finetune(weights: Path, *changes: str) -> Recipe:
     recipe = get_recipe("finetune").replace(data="digits", init=str(weights))
     return recipe.override([*SHORT, "augment.flip=false", "augment.policy=none", *changes])
+
+
+def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Return tensors and numbers of the newest intact checkpoint."""
+    saved = find_latest(folder)
+    return (saved.tensors(), saved.numbers) if saved else None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.training.small import load_latest
 from vitkit.errors import WorkError
 from vitkit.training import checkpoint, get_recipe, train
 
@@ -19,7 +20,7 @@ def write(folder: Path, *steps: int, keep: int = 3) -> None:
 
 def test_a_checkpoint_round_trips(tmp_path: Path) -> None:
     write(tmp_path, 5)
-    tensors, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
+    tensors, numbers = load_latest(tmp_path) or pytest.fail("nothing found")
     assert tensors["w"].tolist() == [5.0] * 4
     assert numbers["note"] == numbers["step"] == 5
 
@@ -31,7 +32,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
-    assert checkpoint.load_latest(tmp_path) is None
+    assert load_latest(tmp_path) is None
 
 
 def damage_bit(path: Path) -> None:
@@ -56,7 +57,7 @@ DAMAGE = {
 def test_a_damaged_checkpoint_is_skipped(tmp_path: Path, how: str) -> None:
     write(tmp_path, 1, 2)
     DAMAGE[how](tmp_path / "step-00000002.json")
-    _, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
+    _, numbers = load_latest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 1
 
 
@@ -64,7 +65,7 @@ def test_only_damaged_checkpoints_are_an_error(tmp_path: Path) -> None:
     write(tmp_path, 1)
     damage_bit(tmp_path / "step-00000001.json")
     with pytest.raises(WorkError, match=r"all checkpoints in .* are damaged \(1\)"):
-        checkpoint.load_latest(tmp_path)
+        load_latest(tmp_path)
 
 
 def test_a_restored_optimizer_takes_the_same_step() -> None:
@@ -120,7 +121,7 @@ def test_best_weights_of_a_kept_checkpoint_are_kept(tmp_path: Path) -> None:
         checkpoint.remove_stale_best(tmp_path, step)
     assert sorted(p.stem for p in tmp_path.glob("best-*")) == ["best-00000007", "best-00000009"]
     damage_bit(tmp_path / "step-00000009.json")
-    _, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
+    _, numbers = load_latest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 7
     assert checkpoint.read_best(tmp_path, 7, numbers["best"]["sha256"])["w"].tolist() == [1.0, 1.0]
 
@@ -158,7 +159,7 @@ def test_a_damaged_newer_checkpoint_does_not_displace_a_new_one(tmp_path: Path) 
     write(tmp_path, 100)
     damage_bit(tmp_path / "step-00000100.json")
     write(tmp_path, 60, keep=1)
-    _, numbers = checkpoint.load_latest(tmp_path) or pytest.fail("nothing found")
+    _, numbers = load_latest(tmp_path) or pytest.fail("nothing found")
     assert numbers["step"] == 60
 
 

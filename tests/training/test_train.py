@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.small import recipe, run, uninterrupted_and_resumed
+from tests.training.small import load_latest, recipe, run, uninterrupted_and_resumed
 from vitkit.errors import UsageError
 from vitkit.training import train
-from vitkit.training.checkpoint import load_latest
 
 
 def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> None:

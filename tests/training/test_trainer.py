@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.small import recipe, run, uninterrupted_and_resumed
+from tests.training.small import load_latest, recipe, run, uninterrupted_and_resumed
 from vitkit.errors import WorkError
 from vitkit.training import train
 from vitkit.training import trainer as loop
-from vitkit.training.checkpoint import load_latest
 from vitkit.training.run_dir import read_recipe
 from vitkit.weights.load import load_model
 

@@ -14,7 +14,7 @@ from vitkit.training.fsdp import uses_sharding
 from vitkit.training.recipe import Machine, Recipe
 
 MIN_SECONDS_TO_COMPILE = 600.0  # of training on a GPU
-MIN_SECONDS_TO_TRY_COMPILE = 1800.0  # on a CPU, where each image size compiles for about a minute, perhaps in vain
+MIN_SECONDS_TO_TRY_COMPILE = 1800.0  # on a CPU: compilation takes about a minute per image size, and may not help
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ def write_checkpoint(
 
 
 def staging_dir(folder: Path, step: int) -> Path:
-    """Return where the shards of a checkpoint are written before it is committed."""
+    """Return the folder that shards are written to before the checkpoint is committed."""
     return folder / f".step-{step:08d}.parts"
 
 
@@ -231,8 +231,8 @@ class SavedCheckpoint:
     path: Path
     content: bytes | None  # of a single file; None: `path` is a folder of shards
 
-    def tensors(self, empty_like: EmptyLike) -> dict[str, Tensor]:
-        """Return the tensors, sharded as `empty_like` says. All processes read a folder of shards together."""
+    def tensors(self, empty_like: EmptyLike = lambda name, shape: torch.empty(shape)) -> dict[str, Tensor]:
+        """Return the tensors, laid out as by `empty_like`, or full ones. All processes read sharded ones together."""
         if self.content is None:
             return read_shards(self.path, empty_like)
         return {name: shard_like(tensor, empty_like(name, tensor.shape)) for name, tensor in load(self.content).items()}
@@ -251,16 +251,6 @@ def find_latest(folder: Path, world: World = _SINGLE) -> SavedCheckpoint | None:
     if manifests:
         raise WorkError(f"all checkpoints in {folder} are damaged ({len(manifests)}): start a new run")
     return None
-
-
-def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Return the full tensors and the numbers of the newest intact checkpoint, read by a single process."""
-    saved = find_latest(folder)
-    return (saved.tensors(_empty_full), saved.numbers) if saved else None
-
-
-def _empty_full(name: str, shape: torch.Size) -> Tensor:
-    return torch.empty(shape)
 
 
 def open_verified(manifest: Path, world: World = _SINGLE) -> SavedCheckpoint | None:
@@ -374,5 +364,5 @@ def _find_weights(source: Path) -> tuple[dict[str, Tensor] | None, Path]:
 
 
 def _weights(saved: SavedCheckpoint) -> dict[str, Tensor]:
-    tensors = saved.tensors(_empty_full)
+    tensors = saved.tensors()
     return _strip_prefix("average.", tensors) or _strip_prefix("model.", tensors)

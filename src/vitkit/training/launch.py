@@ -26,7 +26,7 @@ _STOP: tuple[tuple[Callable[[Child], None] | None, float], ...] = (  # how to st
 _SHARED_EXIT_CODES = (
     2,
     *(128 + number for number in SIGNALS),
-)  # of errors that all processes meet and the first prints
+)  # of errors that all processes raise, and the first prints
 
 
 def is_launched() -> bool:

@@ -4,8 +4,8 @@
 emulates them, and the update takes longer than the gradients of a small model. Here matrices of equal shape are
 batched, in a precision that is fast on the device. The update rule is the same, and tested to be.
 
-A sharded matrix (`fsdp.py`) has to be orthogonalised as a whole: its momentum is gathered, one matrix at a time, every
-process computes the same update and applies its own shard of it.
+Only a complete matrix can be orthogonalised. Of a sharded one (`fsdp.py`) the momentum is gathered, one matrix at a
+time, every process computes the same update, and each applies its own shard of it.
 """
 
 from collections.abc import Iterable

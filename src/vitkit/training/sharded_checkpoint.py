@@ -1,7 +1,7 @@
 """Write and read sharded tensors in a folder: each process writes its own file (torch.distributed.checkpoint).
 
-The files are safetensors, so they contain no code. The header of each says which part of which tensor it holds, so any
-number of processes can read them.
+The files are safetensors, so they contain no code. The header of each names the parts that it
+holds, so any number of processes can read them.
 """
 
 import warnings

@@ -251,7 +251,7 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
 
 
 def _initialize(context: RunContext, model: ViT, config_path: Path) -> None:
-    """Fit the classifier if the recipe says so, and write config.json, with which any checkpoint becomes a model."""
+    """Fit the classifier if the recipe asks for a probe, and write config.json, which makes any checkpoint a model."""
     recipe, task, world = context.recipe, context.task, context.world
     if needs_probe(recipe, model):
         world.on_main(
