@@ -1,10 +1,10 @@
-"""What each part of the CIFAR-10 recipe buys: the recipe, and the recipe without one part at a time.
+"""Measure what each part of the CIFAR-10 recipe contributes: the recipe, and the recipe without one part at a time.
 
-    python benchmarks/ablation.py --epochs 3 --seeds 0 1 --data-dir DATA      # what is done already is passed over
+    python benchmarks/ablation.py --epochs 3 --seeds 0 1 --data-dir DATA      # finished runs are skipped
     python benchmarks/ablation.py --table
 
-Figures are of validation images held out of the training split: choosing parts of a recipe by the test split would
-spend it. One line per run is added to results/ablation.jsonl.
+Accuracies are of validation images held out of the training split, so that the test split is not used for choices.
+Each run adds one line to results/ablation.jsonl.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="only print the results kept so far")
     asked = parser.parse_args()
     if not asked.table:
-        for seed in asked.seeds:  # seed by seed, so that every row has one before any has two
+        for seed in asked.seeds:  # seed by seed, so that every row gets its first result early
             for name in ROWS:
                 if (name, asked.epochs, seed) not in done():
                     keep(run(name, asked.epochs, seed, asked.data_dir))
@@ -81,7 +81,7 @@ def table() -> str:
         found[row["epochs"], row["without"]][row["seed"]] = row["val"]
     lines = ["| epochs | recipe | validation, seed by seed | mean | to the whole recipe |", "|---|---|---|---|---|"]
     for (epochs, name), values in found.items():
-        whole = found.get((epochs, "the recipe"), {})  # seed beside seed: chance is then the same for both
+        whole = found.get((epochs, "the recipe"), {})  # compared within a seed: both share its draws
         pairs = [value - whole[seed] for seed, value in values.items() if seed in whole]
         change = f"{100 * statistics.mean(pairs):+.1f} points" if pairs else ""
         each = ", ".join(f"{value:.1%}" for value in values.values())

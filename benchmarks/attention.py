@@ -1,8 +1,8 @@
-"""Which attention kernel for which length and precision: the table behind `vitkit.model.sdpa`.
+"""Compare attention kernels by length and precision: the table behind `vitkit.model.sdpa`.
 
     python benchmarks/attention.py [--rounds 5] [--images 32] > benchmarks/results/attention.txt
 
-Every kernel takes turns with the others. Times are medians, in ms, of a batch with 3 heads of 64 (ViT-Tiny's).
+The kernels take turns. Times are medians, in ms, of a batch with 3 heads of width 64, as in ViT-Tiny.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What bfloat16 does to the answers of a model: its logits and classes beside those of float32, on real photographs.
+"""Compare logits and classes of a model in bfloat16 with those in float32, on real photographs.
 
     python benchmarks/bf16.py MODEL DATA [--images 500] > benchmarks/results/bf16.txt
 
-Weights and activations are rounded as the compiled engine does it on processors with units for bfloat16; on others the
-same arithmetic is emulated, slowly.
+Weights and activations are rounded as in the compiled engine on processors with bfloat16 instructions. On other
+processors the same arithmetic is emulated, slowly.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Train a CIFAR-10 recipe with several seeds and keep what came out: one line per run, added to the results.
+"""Train a CIFAR-10 recipe with several seeds, and add one line per run to the results.
 
     python benchmarks/cifar10.py cifar10_classic --epochs 25 --seeds 0 1 2 --data-dir DATA
     torchrun --standalone --nproc-per-node 2 benchmarks/cifar10.py cifar10_fast --minutes 12 --data-dir DATA
     python benchmarks/cifar10.py --table
 
-Weights are chosen on validation images that are held out of the training split; the test split is looked at once, at
-the end of each run. A run that was interrupted goes on where it stopped.
+Weights are chosen on validation images held out of the training split. The test split is used once, at the end of each
+run. An interrupted run is resumed.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, seed: int) -> dict[str, object] | None:
-    """What came out; nothing in processes that only helped."""
+    """Return the result of the run, or None in processes other than the main one."""
     budget = f"{arguments.minutes:g} min" if arguments.minutes else f"{arguments.epochs:g} epochs"
     changes = [f"seed={seed}", f"data_dir={arguments.data_dir}", *arguments.set]
     changes += [
@@ -80,7 +80,7 @@ def keep(row: dict[str, object]) -> None:
 
 
 def table() -> str:
-    """Per recipe, budget, changes and model the mean over the seeds; Student's 95 % interval from three of them on."""
+    """Return the mean over seeds per recipe, budget, changes and model, with Student's t interval."""
     runs = defaultdict(list)
     for line in RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else ():
         row = json.loads(line)

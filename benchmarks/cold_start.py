@@ -1,9 +1,9 @@
-"""From the start of a process to the printed answer, for one image: `vitkit predict` beside transformers' pipeline.
+"""Time one image from the start of a process to the printed class: `vitkit predict` and transformers' pipeline.
 
     python benchmarks/cold_start.py MODEL_FOLDER IMAGE [--rounds 5] > benchmarks/results/cold_start.txt
 
-All take turns, and each run is a new process; `import torch` is what nobody can do without. The pipeline gets the same
-weights, converted.
+The programs take turns, each run in a new process. `import torch` is the lower bound for all of them. The pipeline gets
+the same weights, converted.
 """
 
 import argparse

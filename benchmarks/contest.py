@@ -1,8 +1,9 @@
-"""vitkit beside the libraries that people use: answers and training steps, each contest in a process of its own.
+"""Compare inference and training steps of vitkit with those of other libraries.
 
     python benchmarks/contest.py [--only infer train] [--rounds 5]
 
-Every part is one `vitkit bench` command, in which all take turns; it stands above its table.
+Each table comes from one `vitkit bench` command in a new process, in which all libraries take turns. The command is
+printed above its table.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def main() -> None:
 
 
 def run(command: list[str]) -> str:
-    """What it prints, in lines wide enough for the table."""
+    """Return the output of a command, in lines wide enough for the table."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "COLUMNS": "110"})
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 

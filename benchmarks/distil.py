@@ -1,10 +1,10 @@
-"""Does a teacher help? The same student with and without one, the same epochs, several seeds.
+"""Measure the gain from distillation: the same student with and without a teacher, several seeds.
 
     python benchmarks/distil.py --cifar cifar10.npz --init deit_tiny_patch16_224_in1k.safetensors
 
-The teacher is a linear probe of the published weights on a part of CIFAR-10; it sees each training image once, as it
-is, and its answers are remembered. The students have 0.12 M parameters and start from random weights. They are judged
-by their last weights on images that decided nothing.
+The teacher is a linear probe of the published weights on a part of CIFAR-10. It sees each training image once, without
+augmentation, and its predictions are stored. The students have 0.12 M parameters and start from random weights. Their
+last weights are evaluated on the test images, which are used for no choice.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--cifar", required=True, help="an .npz of arrays, as `vitkit inspect` describes it")
     p.add_argument("--init", required=True)
-    p.add_argument("--images", type=int, default=4000, help="of the training split")
+    p.add_argument("--images", type=int, default=4000, help="number of training images")
     p.add_argument("--epochs", type=float, default=15)
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--set", nargs="*", default=[], help="changes to the students' recipe")
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def cut(source: Path, folder: Path, images: int) -> tuple[Path, Path]:
-    """The same training images for both; few validation images for the teacher, whose forward is dear."""
+    """Write the training images for both, and few validation images: the teacher's forward is expensive."""
     with np.load(source) as whole:
         train_x, train_y = whole["train_images"], whole["train_labels"]
         test_x, test_y = whole["test_images"], whole["test_labels"]

@@ -1,11 +1,11 @@
-"""What the class token's attention of all layers costs: ViT-L/16 at 512 pixels, beside a plain forward.
+"""Measure memory and time of the class token's attention in all layers of ViT-L/16, compared with a forward.
 
     python benchmarks/explain_memory.py [--model vit_large_patch16_224] [--size 512] [--rounds 5]
 
-Memory: the peak of the process above what it holds between the runs (weights and input), each kind in a process of
-its own, and the peak of all. The allocator is told to give freed tensors back at once: what it kept of one run would
-count as held before the next, and hide what that takes. Time: medians of rounds in which the kinds take turns, so that
-a busy machine slows them alike. Linux with glibc only: the peak is read and reset through /proc.
+Memory is the peak of the process above what it holds between runs (weights and input), and the total peak. Each kind
+runs in a process of its own. The allocator returns freed tensors at once; otherwise memory kept from one run would
+count as held before the next. Times are medians of rounds in which the kinds take turns. Needs Linux with glibc: the
+peak is read and reset through /proc.
 """
 
 import argparse
@@ -38,10 +38,10 @@ def kinds(model: vitkit.ViT, images: torch.Tensor) -> dict[str, Callable[[], tor
 
 
 def peak(run: Callable[[], torch.Tensor]) -> dict[str, float]:
-    """MiB above what is held, and in all, of a second run: the first one warms allocator and kernels up."""
+    """Return the MiB above what is held, and the total, of a second run: the first one is a warm-up."""
     run()
     held = of_this_process("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # reset the peak
     run()
     return {"above": (of_this_process("VmHWM") - held) / 2**20, "all": of_this_process("VmHWM") / 2**20}
 

@@ -1,12 +1,11 @@
-"""Exports of three models for ONNX Runtime and OpenVINO, in float32 and int8, each with what it was measured to be.
+"""Export models to ONNX Runtime and OpenVINO, in float32 and int8, and measure each export.
 
     python benchmarks/exports.py --digits RUN --cifar RUN --data-dir DIR --shared ../shared/data > results/exports.txt
 
-digits   a run of `vitkit demo`; judged by the digits' test split
-cifar    a run of `vitkit train cifar10`; judged by images of the CIFAR-10 test split
-deit     DeiT-Tiny as published (1,000 classes); judged by grocery photographs, which have none of these labels
-grocery  DeiT-Tiny under a linear head that is fitted here on the grocery training photographs; judged by all the
-         validation photographs
+digits   a run of `vitkit demo`, evaluated on the test split of the digits
+cifar    a run of `vitkit train cifar10`, evaluated on images of the CIFAR-10 test split
+deit     DeiT-Tiny as published (1,000 classes), compared on grocery photographs, which have other labels
+grocery  DeiT-Tiny with a linear head fitted here on the grocery training photographs, evaluated on the validation ones
 """
 
 import argparse
@@ -26,7 +25,7 @@ from vitkit.model import ViT
 from vitkit.weights.load import load_model
 
 WAYS = [("onnx", True), ("openvino", True), ("onnx", False), ("openvino", False)]
-# Int8 is measured here, not refused: the figures are the point.
+# Int8 exports beyond the tolerance are measured here instead of refused.
 LENIENT = Tolerance(logits=None, agreement=0.0, accuracy_loss=None)
 
 
@@ -36,7 +35,7 @@ def deit(shared: Path) -> ViT:
 
 
 def grocery(shared: Path, head_images: int) -> ViT:
-    """A linear head by logistic regression on the class token: plain, and with nothing to tune."""
+    """Fit a linear head by logistic regression on the class token, without hyperparameters to tune."""
     from sklearn.linear_model import LogisticRegression
 
     model = deit(shared)
@@ -62,8 +61,8 @@ def main() -> None:
     parser.add_argument("--cifar", type=Path)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--shared", type=Path)
-    parser.add_argument("--images", type=int, default=100_000, help="at most so many to judge by")
-    parser.add_argument("--head-images", type=int, default=100_000, help="at most so many to fit the grocery head on")
+    parser.add_argument("--images", type=int, default=100_000, help="maximum number of images to evaluate")
+    parser.add_argument("--head-images", type=int, default=100_000, help="maximum number to fit the grocery head")
     parser.add_argument("--only", nargs="*", help="some of digits, cifar, deit, grocery")
     words = parser.parse_args()
     print(heading("onnxruntime", "openvino", "nncf"))

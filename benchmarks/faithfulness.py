@@ -1,9 +1,9 @@
-"""Which map to believe: deletion and insertion areas of every method on real photographs, by DeiT-Tiny.
+"""Measure the faithfulness of every explanation method: deletion and insertion areas, DeiT-Tiny, real photographs.
 
     python benchmarks/faithfulness.py [--images 50] [--data ../shared/data] > benchmarks/results/faithfulness.txt
 
-The photographs are the first of each class, then the second and so on, of the grocery set's validation split; the
-class is the one that the model predicts. Intervals are percentile bootstraps of the mean over images.
+The photographs are from the grocery validation split: the first of each class, then the second, and so on. The
+explained class is the predicted one. Intervals are percentile bootstraps of the mean over images.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""From published weights to a classifier of groceries: nearest neighbours, probe, fine-tuning, and from scratch.
+"""Adapt published weights to grocery photographs: k-NN, linear probe, fine-tuning; and train from scratch.
 
     python benchmarks/grocery.py --data grocery.parquet --init deit_tiny_patch16_224_in1k.safetensors
 
-Each way is one `vitkit` command in a process of its own, with an empty feature cache for the first: times are from a
-cold start. Nothing is chosen on the validation split, which is what is reported. With --threads 1 beside other work,
-give twice the minutes.
+Each method is one `vitkit` command in a new process, with an empty feature cache: times are from a cold start. The
+validation split is reported and used for no choice. On one thread, while other work runs, give twice the minutes.
 """
 
 import argparse
@@ -23,10 +22,10 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--data", required=True)
     p.add_argument("--init", required=True)
-    p.add_argument("--minutes", type=float, default=10, help="for fine-tuning, and as many from scratch")
-    p.add_argument("--threads", type=int, default=0, help="of the CPU; 0: all")
-    p.add_argument("--processes", type=int, default=1, help="of the fine-tuning and of the training from scratch")
-    p.add_argument("--seeds", type=int, default=1, help="of the fine-tuning")
+    p.add_argument("--minutes", type=float, default=10, help="budget of fine-tuning, and of training from scratch")
+    p.add_argument("--threads", type=int, default=0, help="CPU threads; 0 for all")
+    p.add_argument("--processes", type=int, default=1, help="processes for fine-tuning and training from scratch")
+    p.add_argument("--seeds", type=int, default=1, help="number of fine-tuning runs")
     p.add_argument("--only", nargs="*", default=["knn", "probe", "finetune", "scratch"])
     p.add_argument("--set", nargs="*", default=[], help="changes to the fine-tuning recipe")
     p.add_argument("--out", default="benchmarks/results/grocery.txt")
@@ -46,7 +45,7 @@ def main() -> None:
         for name, way in ways.items():
             if name.split(",")[0] not in a.only:
                 continue
-            cache = f"{scratch}/cache-{name}"  # each way starts cold
+            cache = f"{scratch}/cache-{name}"  # each method starts cold
             each = threads // (a.processes if "--processes" in way else 1)
             lines.append(measure(name, way, {"VITKIT_CACHE": cache, "OMP_NUM_THREADS": str(each)}))
             print(lines[-1], flush=True)

@@ -1,4 +1,4 @@
-"""The head of every result: the command, the day, the machine, the versions."""
+"""Write the heading of every result: the command, the date, the machine and the versions."""
 
 import datetime
 import platform
@@ -12,7 +12,7 @@ from vitkit.training.run_dir import describe_environment, package_version
 
 
 def heading(*packages: str) -> str:
-    """Two lines; `packages` are those that matter beside torch. Absolute paths are told by their last part."""
+    """Return two lines. `packages` are named in addition to torch. Absolute paths are shortened to their last part."""
     machine = describe_environment()
     script, *words = sys.argv
     words = [Path(word).name if Path(word).is_absolute() else word for word in words]

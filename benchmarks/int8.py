@@ -1,8 +1,8 @@
-"""Eight bits beside thirty-two: images per second of a model in int8 and in float32, in every runtime; all take turns.
+"""Compare images per second of a model in int8 and in float32, in every runtime. All take turns.
 
     python benchmarks/int8.py MODEL DATA [--batch 8 1] > benchmarks/results/int8.txt
 
-The ranges of int8 come from training images of DATA. What it costs in accuracy is in exports.txt.
+The int8 ranges are calibrated on training images of DATA. `exports.txt` has the accuracies.
 """
 
 import argparse

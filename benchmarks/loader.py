@@ -1,9 +1,9 @@
-"""Does the loader keep up? Its images/s beside plain Pillow on the same files, and beside what a training step takes.
+"""Compare images/s of the data loader with plain Pillow on the same files, and with the need of a training step.
 
     python benchmarks/loader.py --groceries ../shared/data/grocery.parquet --cifar10 FOLDER_OF_CIFAR10_NPZ [--json]
 
-The photographs are unpacked into a scratch folder: as they are (256 pixels), and enlarged to 1024 as a camera would
-give them. The contest itself is `vitkit bench --load` (src/vitkit/bench/loading.py).
+The photographs are unpacked into a temporary folder: as they are (256 pixels), and enlarged to 1024 pixels, the size of
+a camera's. The measurement itself is `vitkit bench --load` (src/vitkit/bench/loading.py).
 """
 
 import argparse
@@ -23,7 +23,7 @@ from vitkit.model.variants import get_config
 
 
 def unpack(parquet: Path, folder: Path, count: int, side: int | None) -> Path:
-    """The first `count` photographs in class folders, as they are or enlarged."""
+    """Write the first `count` photographs into class folders, as they are or enlarged."""
     import pyarrow.parquet as pq
 
     for i, row in enumerate(pq.read_table(parquet, columns=["image", "label"]).slice(0, count).to_pylist()):
@@ -40,7 +40,7 @@ def unpack(parquet: Path, folder: Path, count: int, side: int | None) -> Path:
 
 
 def contests(groceries: Path, cifar10: Path | None, scratch: Path) -> Iterator[tuple[str, Split, str, int]]:
-    """(title, images, the model they are loaded for, batch)."""
+    """Yield (title, images, the model they are loaded for, batch)."""
     for title, side, count in (("photographs, 256 px", None, 1000), ("photographs, 1024 px", 1024, 200)):
         folder = unpack(groceries, scratch / title, count, side)
         yield title, open_data(folder, val_fraction=0).splits["train"], "vit_tiny_patch16_224", 16
@@ -51,7 +51,7 @@ def contests(groceries: Path, cifar10: Path | None, scratch: Path) -> Iterator[t
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groceries", type=Path, required=True, help="grocery.parquet")
-    parser.add_argument("--cifar10", type=Path, help="the folder that holds cifar10.npz; left out where not given")
+    parser.add_argument("--cifar10", type=Path, help="the folder that holds cifar10.npz; skipped if not given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -1,5 +1,4 @@
-"""A batch in one piece on all cores, beside the same batch in parts on one core each, in answers and in gradients; all
-take turns.
+"""Compare a batch split across cores with a complete batch on all cores: inference and gradients, in turns.
 
 python benchmarks/parts.py [--rounds 9] > benchmarks/results/parts.txt
 """

@@ -1,11 +1,11 @@
-"""What `vitkit plan` predicts, beside what is measured on this machine: peak memory and the time of a step.
+"""Compare the estimates of `vitkit plan` with measurements on this machine: peak memory and the time of a step.
 
     python benchmarks/plan.py > benchmarks/results/plan.txt
 
-Memory: every job runs alone in a new process; VmHWM minus what the process held after the step of a minute model. Once
-with glibc's threshold held, as the command that `plan` prints holds it, and once with its default.
-Time: the machine is calibrated and the whole step measured in turn, by the clock of the process's own processor time,
-so that others at work count less. One thread.
+Memory: every job runs alone in a new process. The result is VmHWM minus what the process held after the step of a tiny
+model, once with the malloc threshold of the command that `plan` prints, and once with glibc's default.
+Time: calibration and measured steps take turns, in processor time of the process, so that other work counts less. One
+thread.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""Two processes of one thread beside one process of two threads: images/s of the same training run.
+"""Compare two processes of one thread with one process of two threads: images/s of the same training run.
 
     python benchmarks/processes.py [--rounds 3] > benchmarks/results/processes.txt
 
-Both are whole `vitkit train` runs, the first under torchrun, taking turns. Images are noise, in memory: what is
-measured is steps, and the gradients that two processes send each other after each of them. Start-up, the first steps
-and validation are left out.
+Both are complete `vitkit train` runs that take turns, the first under torchrun. Images are noise in memory, so the
+result measures the steps and the exchange of gradients. Start-up, the first steps and validation are left out.
 """
 
 import argparse
@@ -64,7 +63,7 @@ def noise(folder: Path, size: int, count: int) -> Path:
 
 
 def speed(launch: list[str], threads: int, model: str, data: Path, batch: int) -> float:
-    """Images per second from the first steps on to the last, by the run's own log."""
+    """Return images per second after the first steps, from the log of the run."""
     out = Path(tempfile.mkdtemp(dir=data.parent)) / "run"
     settings = {"machine.threads": threads, "machine.precision": "fp32", "machine.compile": "off", "batch": batch}
     words = ["train", str(data), "--out", str(out), "--model", model, "--epochs", "1", "--json"]

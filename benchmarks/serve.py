@@ -1,11 +1,10 @@
-"""What the server costs: images per second and latency at 1, 8 and 64 clients, beside the bare model's own pace.
+"""Measure the cost of the server: images per second and latency with 1, 8 and 64 clients, compared with the bare model.
 
     python benchmarks/serve.py MODEL [--clients 1 8 64] [--seconds 10] > benchmarks/results/serve.txt
 
-Clients are plain sockets of one other process, each with one request under way; images are JPEGs of 256 × 256. The bare
-model runs the same engine on ready batches of the server's largest size, before and after each load, so that a machine
-that is busy with other things slows both. The last row offers more than the queue takes: what is over is refused at
-once with 429, and memory does not grow. Bounded in time and count; loopback only.
+Clients are plain sockets of one other process, each with one open request. Images are JPEGs of 256 × 256. The bare
+model runs the same engine on full batches before and after each load, so that other work on the machine slows both.
+The last row sends more than the queue takes: the excess is refused with 429, and memory does not grow. Loopback only.
 """
 
 import argparse
@@ -53,7 +52,7 @@ async def client(port: int, files: list[bytes], until: float, number: int) -> li
         await reader.readexactly(int(length[1]) if length else 0)
         seen.append((int(answer[9:12]), time.perf_counter() - started))
         if seen[-1][0] != 200:
-            await asyncio.sleep(0.1)  # a polite client does not come again at once
+            await asyncio.sleep(0.1)  # a refused client waits before it retries
     writer.close()
     return seen
 
@@ -66,7 +65,7 @@ async def load(port: int, clients: int, seconds: float) -> tuple[list[tuple[int,
 
 
 def bare(predictor: Predictor, batch: int, seconds: float) -> float:
-    """Images per second of the engine alone."""
+    """Return the images per second of the engine alone."""
     pixels = np.stack([predictor.preprocess.array(file) for file in bodies()])
     pixels = np.resize(pixels, (batch, *pixels.shape[1:]))
     predictor.predict_probabilities(pixels)
@@ -114,7 +113,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--load", type=int, help=argparse.SUPPRESS)  # the port, where this process is the clients
+    parser.add_argument("--load", type=int, help=argparse.SUPPRESS)  # the port, if this process is the clients
     asked = parser.parse_args()
     if asked.load:
         print(json.dumps(asyncio.run(load(asked.load, asked.clients[0], asked.seconds))))
@@ -134,7 +133,7 @@ def main() -> None:
             print(row(str(clients), seen, took, (before + after) / 2), flush=True)
             before = after
     with serving(asked.model, "--batch", str(asked.batch), "--queue", "32") as (port, process):
-        measure(port, 64, 2.0)  # all that batches of full size need is taken
+        measure(port, 64, 2.0)  # memory for full batches is now allocated
         memory = [process.memory_info().rss]
         for _ in range(2):
             seen, took = measure(port, 128, seconds)
