@@ -18,11 +18,8 @@ def table() -> FeatureTable:
     )
     data = Dataset("made", ["cat", "dog"], {"train": train, "val": val})
     values = rng.standard_normal((5, 3)).astype(np.float32)
-    kept = {"train": np.array([0, 1, 3]), "val": np.array([0, 1])}
-    parts = {"train": values[:3], "val": values[3:]}
-    return FeatureTable.concatenate(
-        [FeatureTable.from_features(Features(parts[s], kept[s]), data, s) for s in ("train", "val")]
-    )
+    features = {"train": Features(values[:3], np.array([0, 1, 3])), "val": Features(values[3:], np.array([0, 1]))}
+    return FeatureTable.from_splits(features, data)
 
 
 def test_npz_holds_everything_by_row(table: FeatureTable, tmp_path: Path) -> None:

@@ -49,17 +49,16 @@ class Embed:
         if self.split and self.split not in data.splits:
             raise UnknownNameError(f"split of {data.name}", self.split, data.splits)
         preprocess = require_preprocess(model, self.model)
-        parts, skipped = [], list[str]()
+        features = {}
         for name in [self.split] if self.split else data.splits:
             with progress_bar(f"embedding {name}", quiet=self.json) as progress:
-                features = cached_features(
+                features[name] = cached_features(
                     model, data.splits[name], preprocess,
                     batch_size=self.batch, progress=progress, corrupt_limit=self.corrupt_limit,
                 )  # fmt: skip
-            parts.append(FeatureTable.from_features(features, data, name))
-            skipped += features.skipped
-        table = FeatureTable.concatenate(parts)
+        table = FeatureTable.from_splits(features, data)
         write(table)
+        skipped = [line for found in features.values() for line in found.skipped]
         answer: dict[str, Any] = {"out": self.out, "images": len(table), "features": table.features.shape[1]}
         if self.json:
             print_json({**answer, "skipped": skipped})

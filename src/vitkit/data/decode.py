@@ -128,14 +128,11 @@ def _eight_bit(image: Image.Image, mode: Literal["L", "RGB"], name: str) -> Imag
     if image.mode.startswith("I") or image.mode == "F":
         image = Image.fromarray(_scale(np.asarray(image), _max_value(image), name))
     elif image.has_transparency_data:
-        image = _composite_over_white(image.convert("RGBA"))
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     elif image.mode not in ("1", "L", "RGB"):
         image = image.convert("RGB")  # Pillow cannot convert every mode to grey directly
     return image if image.mode == mode else image.convert(mode)
-
-
-def _composite_over_white(image: Image.Image) -> Image.Image:
-    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
 def _max_value(image: Image.Image) -> int | None:

@@ -226,8 +226,7 @@ def _duplicates(members: Sequence[Member], stats: Sequence[ImageStats]) -> list[
 
 
 def _leaked(copies: Sequence[Duplicates], dataset: Dataset) -> dict[str, int]:
-    with_train = [m.split for c in copies if any(m.split == "train" for m in c.members) for m in c.members]
-    tally = Counter(with_train)
+    tally = Counter(m.split for c in copies if any(m.split == "train" for m in c.members) for m in c.members)
     return {split: tally[split] for split in dataset.splits if split != "train"}
 
 

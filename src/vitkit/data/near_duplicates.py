@@ -23,14 +23,8 @@ CORRELATION = 0.96  # on CIFAR-10 nearly all pairs above are known duplicates, a
 FLAT = 3.0  # thumbnails with a smaller standard deviation have no structure: their mean levels are compared instead
 BLOCK = 1024
 
-
-def _cosines() -> np.ndarray:
-    """Return the lowest rows of the discrete cosine transform of `THUMB` values."""
-    k, n = np.arange(FREQUENCIES)[:, None], np.arange(THUMB)[None, :]
-    return np.cos(np.pi * k * (2 * n + 1) / (2 * THUMB))
-
-
-_COSINES = _cosines()
+# The lowest rows of the discrete cosine transform of THUMB values
+_COSINES = np.cos(np.pi * np.arange(FREQUENCIES)[:, None] * (2 * np.arange(THUMB)[None, :] + 1) / (2 * THUMB))
 
 
 def thumbnail(image: Image.Image) -> np.ndarray:

@@ -24,14 +24,7 @@ Box = tuple[float, float, float, float]
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of most published weights
 
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "box": Image.Resampling.BOX,
-    "bilinear": Image.Resampling.BILINEAR,
-    "hamming": Image.Resampling.HAMMING,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+INTERPOLATIONS = {filter_.name.lower(): filter_ for filter_ in Image.Resampling}
 
 
 @dataclass(frozen=True)
@@ -176,14 +169,10 @@ class Preprocess:
 def channel_mean_std(pixels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and std per channel, in 0…1, of (N, H, W[, C]) uint8. They are exact, from a histogram."""
     values = pixels[..., None] if pixels.ndim == 3 else pixels
-    levels = np.arange(256) / 255
-    means, stds = [], []
-    for c in range(values.shape[-1]):
-        share = np.bincount(values[..., c].ravel(), minlength=256) / (values.size / values.shape[-1])
-        mean = float(share @ levels)
-        means.append(mean)
-        stds.append(math.sqrt(float(share @ (levels - mean) ** 2)))
-    return tuple(means), tuple(stds)
+    channels, levels = values.shape[-1], np.arange(256) / 255
+    shares = [np.bincount(values[..., c].ravel(), minlength=256) / (values.size / channels) for c in range(channels)]
+    means = tuple(float(share @ levels) for share in shares)
+    return means, tuple(math.sqrt(float(s @ (levels - mean) ** 2)) for s, mean in zip(shares, means, strict=True))
 
 
 def _array(image: Image.Image) -> np.ndarray:

@@ -49,19 +49,9 @@ def _max_amounts(
     rotate: float, shear: float, enhance: float, bits: float, shift_x: float, shift_y: float
 ) -> dict[str, float]:
     """Return the amount of each operation at full strength. The others have no amount."""
-    return dict(
-        rotate=rotate,
-        shear_x=shear,
-        shear_y=shear,
-        translate_x=shift_x,
-        translate_y=shift_y,
-        color=enhance,
-        contrast=enhance,
-        brightness=enhance,
-        sharpness=enhance,
-        posterize=bits,
-        solarize=1.0,
-    )
+    enhancements = dict.fromkeys(("color", "contrast", "brightness", "sharpness"), enhance)
+    moves = dict(rotate=rotate, shear_x=shear, shear_y=shear, translate_x=shift_x, translate_y=shift_y)
+    return {**enhancements, **moves, "posterize": bits, "solarize": 1.0}
 
 
 def _apply(

@@ -58,16 +58,11 @@ class Augment:
                 raise ConfigError(f"augment.{name}=({low}, {high}): expected 0 < low ≤ high ≤ {limit:g}")
 
 
-_LIMITS: dict[str, Range] = dict(
-    padding=(0, 1),
-    policy_ops=(0, 14),
-    policy_magnitude=(0, MAX_MAGNITUDE),
-    jitter=(0, 1),
-    erase=(0, 1),
-    mixup=(0, 1000),
-    cutmix=(0, 1000),
-    repeats=(1, 1000),
-)
+_LIMITS: dict[str, Range] = {
+    **dict.fromkeys(("padding", "jitter", "erase"), (0, 1)),
+    **dict(policy_ops=(0, 14), policy_magnitude=(0, MAX_MAGNITUDE), mixup=(0, 1000), cutmix=(0, 1000)),
+    "repeats": (1, 1000),
+}
 
 
 def augment(images: Images, keys: SampleKeys, settings: Augment, geometry_done: bool = False) -> Images:

@@ -7,22 +7,7 @@ from vitkit.evaluation.plots import plot_classes, plot_confusion, plot_reliabili
 from vitkit.evaluation.predict import ResolutionResult, evaluate, predict_logits, predict_split, resolution_sweep
 
 __all__ = [
-    "Comparison",
-    "Evaluation",
-    "MeanEstimate",
-    "Predictions",
-    "ResolutionResult",
-    "Temperature",
-    "compare",
-    "cross_fitted_temperature",
-    "evaluate",
-    "evaluate_predictions",
-    "fit_temperature",
-    "mean_interval",
-    "plot_classes",
-    "plot_confusion",
-    "plot_reliability",
-    "predict_logits",
-    "predict_split",
-    "resolution_sweep",
-]
+    "Comparison", "Evaluation", "MeanEstimate", "Predictions", "ResolutionResult", "Temperature", "compare",
+    "cross_fitted_temperature", "evaluate", "evaluate_predictions", "fit_temperature", "mean_interval",
+    "plot_classes", "plot_confusion", "plot_reliability", "predict_logits", "predict_split", "resolution_sweep",
+]  # fmt: skip

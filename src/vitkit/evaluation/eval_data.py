@@ -37,10 +37,10 @@ def choose_split(data: Dataset, split: str | None = None) -> str:
     return name
 
 
-def check_val_is_unseen(data: Dataset, model: ViT) -> None:
-    """Raise if the val split was drawn by `open_data` and may differ from the one the model was trained with."""
-    trained_on = model.info.data.get("fingerprint")
-    if data.val_was_drawn and trained_on not in (None, data.fingerprint):
+def check_val_is_unseen(data: Dataset, models: Sequence[ViT]) -> None:
+    """Raise if the val split was drawn by `open_data` and may differ from the one a model was trained with."""
+    trained_on = [model.info.data.get("fingerprint") for model in models]
+    if data.val_was_drawn and any(known not in (None, data.fingerprint) for known in trained_on):
         raise DataError(
             f"{data.name}: its val split was drawn when it was opened, so the model may have been trained on it; "
             'pass the path instead of the opened data, or split="val" if the model was trained on other images'
@@ -53,6 +53,5 @@ def _was_trained_on(model: ViT, source: str | Path, options: dict[str, Any]) -> 
     if path and (path == source or Path(path).expanduser().resolve() == Path(source).expanduser().resolve()):
         return True
     fingerprint = model.info.data.get("fingerprint")
-    return fingerprint is not None and fingerprint == (
-        open_data(source, **options, **model.info.split_settings).fingerprint
-    )
+    data = open_data(source, **options, **model.info.split_settings) if fingerprint else None
+    return data is not None and data.fingerprint == fingerprint

@@ -6,22 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vitkit.evaluation.metrics import (
-    Bin,
-    ClassScore,
-    Interval,
-    Mistake,
-    Predictions,
-    brier_score,
-    confident_mistakes,
-    confusion_matrix,
-    expected_calibration_error,
-    negative_log_likelihood,
-    per_class,
-    reliability,
-    top_k,
-    top_k_interval,
-)
+from vitkit.evaluation import metrics
+from vitkit.evaluation.metrics import Bin, ClassScore, Interval, Mistake, Predictions
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,21 +53,21 @@ class Evaluation:
 
 def evaluate_predictions(predictions: Predictions, mistakes: int = 20) -> Evaluation:
     """Compute all metrics, with the `mistakes` most confident mistakes."""
-    scores = per_class(predictions)
+    scores = metrics.per_class(predictions)
     return Evaluation(
         predictions=predictions,
         n=len(predictions),
-        top1=top_k(predictions, 1),
-        top1_interval=top_k_interval(predictions, 1),
-        top5=top_k(predictions, 5),
-        top5_interval=top_k_interval(predictions, 5),
+        top1=metrics.top_k(predictions, 1),
+        top1_interval=metrics.top_k_interval(predictions, 1),
+        top5=metrics.top_k(predictions, 5),
+        top5_interval=metrics.top_k_interval(predictions, 5),
         balanced_accuracy=fmean(s.recall for s in scores if s.recall is not None),
         macro_f1=fmean(s.f1 for s in scores if s.f1 is not None),
-        nll=negative_log_likelihood(predictions),
-        ece=expected_calibration_error(predictions),
-        brier=brier_score(predictions),
+        nll=metrics.negative_log_likelihood(predictions),
+        ece=metrics.expected_calibration_error(predictions),
+        brier=metrics.brier_score(predictions),
         per_class=scores,
-        confusion=confusion_matrix(predictions),
-        bins=reliability(predictions),
-        mistakes=confident_mistakes(predictions, mistakes),
+        confusion=metrics.confusion_matrix(predictions),
+        bins=metrics.reliability(predictions),
+        mistakes=metrics.confident_mistakes(predictions, mistakes),
     )

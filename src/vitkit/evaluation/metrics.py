@@ -231,14 +231,9 @@ def fit_temperature(predictions: Predictions, low: float = 0.01, high: float = 1
         step = newton if left < newton < right and abs(newton - beta) <= moved / 2 else math.sqrt(left * right)
         beta, moved = step, abs(step - beta)
     temperature = 1 / beta
-    after = predictions.scaled(temperature)
-    return Temperature(
-        temperature,
-        ece_before=expected_calibration_error(predictions),
-        ece_after=expected_calibration_error(after),
-        nll_before=negative_log_likelihood(predictions),
-        nll_after=negative_log_likelihood(after),
-    )
+    before_after = (predictions, predictions.scaled(temperature))
+    ece, nll = map(expected_calibration_error, before_after), map(negative_log_likelihood, before_after)
+    return Temperature(temperature, *ece, *nll)
 
 
 def cross_fitted_temperature(predictions: Predictions) -> tuple[float, Predictions]:

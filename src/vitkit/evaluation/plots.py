@@ -15,7 +15,6 @@ from matplotlib.ticker import PercentFormatter
 
 from vitkit.evaluation.chart_data import MAX_CLASSES, chart_title, classes_by_f1, confusion_chart, reliability_bars
 from vitkit.evaluation.evaluation import Evaluation
-from vitkit.evaluation.metrics import ClassScore
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
 PALE_BLUE, PALE_GREY = "#B8D4E8", "#DDDDDD"
@@ -66,16 +65,14 @@ def plot_classes(evaluation: Evaluation) -> Figure:
     rows = np.arange(len(scores))
     figure = Figure(figsize=(6.4, 0.2 * len(scores) + 1.4), layout="constrained")
     axes = figure.add_subplot()
-    legend: list[Artist | Container] = [axes.barh(rows, [_f1(s) for s in scores], color=PALE_BLUE, label="F1")]
+    legend: list[Artist | Container] = [axes.barh(rows, [s.f1 or 0.0 for s in scores], color=PALE_BLUE, label="F1")]
     for kind, marker, colour in (("recall", "o", BLUE), ("precision", "D", VERMILION)):
         values = [np.nan if (value := getattr(s, kind)) is None else value for s in scores]
         legend += axes.plot(values, rows, marker, color=colour, markersize=4, label=kind, clip_on=False)
     axes.set_yticks(rows, [f"{_literal(s.label)} ({s.support:,})" for s in scores], fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(scores) - 0.5, -0.5))
-    axes.set_title(
-        chart_title("F1, recall and precision per class (samples)", len(scores), len(known), "worst"),
-        fontsize=10,
-    )
+    title = chart_title("F1, recall and precision per class (samples)", len(scores), len(known), "worst")
+    axes.set_title(title, fontsize=10)
     axes.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3, fontsize=8, frameon=False)
     axes.xaxis.tick_top()
     axes.grid(axis="x", color=PALE_GREY, linewidth=0.6)
@@ -124,10 +121,6 @@ def _literal(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def _f1(score: ClassScore) -> float:
-    return score.f1 if score.f1 is not None else 0.0
-
-
 def _grid(axes: Axes, k: int) -> None:
     """Draw thin lines between the cells, to follow a row to its name."""
     axes.set_xticks(np.arange(k - 1) + 0.5, minor=True)
@@ -141,7 +134,5 @@ def _write_cells(axes: Axes, share: np.ndarray) -> None:
     """Write the percentage into each cell that is not empty."""
     for row, column in zip(*np.nonzero(share), strict=True):
         value = share[row, column]
-        text = f"{100 * value:.0f}" if value >= 0.005 else "<1"
-        axes.text(
-            column, row, text, ha="center", va="center", color="white" if value > WHITE_ABOVE else "black", fontsize=8
-        )
+        text, color = f"{100 * value:.0f}" if value >= 0.005 else "<1", "white" if value > WHITE_ABOVE else "black"
+        axes.text(column, row, text, ha="center", va="center", color=color, fontsize=8)

@@ -1,7 +1,7 @@
 """Run a model on a split of images: predictions, evaluation, accuracy by input resolution."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -62,14 +62,12 @@ def evaluate(
     module = model if isinstance(model, nn.Module) else load_model(model, select_device("auto"))
     class_names, preprocess = require_metadata(module, source, class_names, preprocess)
     if not isinstance(data, Split):
-        if isinstance(data, Dataset):
-            name = choose_split(data, split)
-            if isinstance(module, ViT) and name == "val" and not split:
-                check_val_is_unseen(data, module)
-        else:
-            data = open_eval_data(data, [module] if isinstance(module, ViT) else [], split, corrupt_limit=corrupt_limit)
-            name = choose_split(data, split)
-        data = match_labels(data, data.splits[name], class_names)
+        models = [module] if isinstance(module, ViT) else []
+        if not isinstance(data, Dataset):
+            data = open_eval_data(data, models, split, corrupt_limit=corrupt_limit)
+        elif choose_split(data, split) == "val" and not split:
+            check_val_is_unseen(data, models)
+        data = match_labels(data, data.splits[choose_split(data, split)], class_names)
     found = predict_split(
         module, data, preprocess, class_names,
         batch_size=batch_size, image_size=image_size, corrupt_limit=corrupt_limit, progress=progress,
@@ -93,8 +91,9 @@ def predict_split(
     Images are decoded as they are needed. Undecodable ones are left out and named in `skipped`. A share of them above
     `corrupt_limit` is an error.
     """
-    reader = SplitReader(split, _resized(preprocess, image_size), batch_size, progress, corrupt_limit)
-    logits, labels = predict_logits(ThreadedInference(model), reader.batches(_device(model)))
+    preprocess = preprocess if image_size is None else preprocess.replace(size=image_size)
+    reader = SplitReader(split, preprocess, batch_size, progress, corrupt_limit)
+    logits, labels = predict_logits(ThreadedInference(model), reader.batches(_first_float(model).device))
     names = [split.images.name(i) for i in reader.indices]
     return Predictions(logits, labels, class_names, names, reader.skipped)
 
@@ -105,11 +104,10 @@ def predict_logits(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -
     Images are moved to the model's device and dtype. The model runs in eval mode; afterwards every module has the mode
     that it had before.
     """
-    device, dtype = _device(model), _dtype(model)
-    logits, labels = [], []
+    like, logits, labels = _first_float(model), [], []
     with torch.inference_mode(), eval_mode(model):
         for images, targets in batches:
-            output = model(images.to(device, dtype))
+            output = model(images.to(like.device, like.dtype))
             if output.ndim != 2 or len(output) != len(images):
                 raise InputError(
                     f"the model returned {tuple(output.shape)} for {len(images)} images: expected (images, classes)"
@@ -131,11 +129,21 @@ def resolution_sweep(
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> list[ResolutionResult]:
     """Return accuracy and speed at each input size. A first batch warms up each size before the clock starts."""
-
-    def read(size: ImageSize) -> SplitReader:
-        return SplitReader(split, _resized(preprocess, size), batch_size, corrupt_limit=corrupt_limit)
-
-    return [_evaluate_size(model, size, read) for size in sizes]
+    runner, results = ThreadedInference(model), []
+    for size in sizes:
+        readers = [
+            SplitReader(split, preprocess.replace(size=size), batch_size, corrupt_limit=corrupt_limit) for _ in range(2)
+        ]
+        warm_up, batches = (reader.batches(_first_float(model).device) for reader in readers)
+        predict_logits(runner, islice(warm_up, 1))
+        start = time.perf_counter()
+        logits, labels = predict_logits(runner, batches)
+        seconds = time.perf_counter() - start
+        predictions = Predictions(logits, labels, [str(i) for i in range(logits.shape[1])])
+        results.append(
+            ResolutionResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)
+        )
+    return results
 
 
 @contextmanager
@@ -150,29 +158,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _evaluate_size(model: nn.Module, size: ImageSize, read: Callable[[ImageSize], SplitReader]) -> ResolutionResult:
-    device = _device(model)
-    model = ThreadedInference(model)
-    predict_logits(model, islice(read(size).batches(device), 1))
-    start = time.perf_counter()
-    logits, labels = predict_logits(model, read(size).batches(device))
-    seconds = time.perf_counter() - start
-    predictions = Predictions(logits, labels, [str(i) for i in range(logits.shape[1])])
-    return ResolutionResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)
-
-
-def _resized(preprocess: Preprocess, size: ImageSize | None) -> Preprocess:
-    return preprocess if size is None else preprocess.replace(size=size)
-
-
 def _first_float(model: nn.Module) -> Tensor:
+    """Return a weight that has the device and dtype of the model, or an empty tensor if it has no weights."""
     weights = chain(model.parameters(), model.buffers())
     return next((w for w in weights if w.is_floating_point()), torch.empty(0))
-
-
-def _device(model: nn.Module) -> torch.device:
-    return _first_float(model).device
-
-
-def _dtype(model: nn.Module) -> torch.dtype:
-    return _first_float(model).dtype

@@ -7,14 +7,6 @@ from vitkit.features.knn_eval import KNNResult, evaluate_knn
 from vitkit.features.linear import LinearProbe, fit_linear_probe
 
 __all__ = [
-    "Features",
-    "KNNResult",
-    "LinearProbe",
-    "cached_features",
-    "choose_k",
-    "evaluate_knn",
-    "extract_features",
-    "fit_linear_probe",
-    "knn_predict",
-    "require_preprocess",
-]
+    "Features", "KNNResult", "LinearProbe", "cached_features", "choose_k", "evaluate_knn", "extract_features",
+    "fit_linear_probe", "knn_predict", "require_preprocess",
+]  # fmt: skip

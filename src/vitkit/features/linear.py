@@ -42,8 +42,9 @@ def fit_linear_probe(
     class_weights: Tensor | None = None,
 ) -> LinearProbe:
     """Choose λ from `path` by cross-validation on these images, then fit all of them with it."""
-    x, center, scale = _standardize(torch.from_numpy(features).double())
-    y = torch.from_numpy(labels)
+    x, y = torch.from_numpy(features).double(), torch.from_numpy(labels)
+    center, scale = x.mean(dim=0), x.std(dim=0, correction=0).clamp(min=1e-6)
+    x = (x - center) / scale
     weights = None if class_weights is None else class_weights.cpu()
     fold = stratified_folds(labels, seed)
     held_out = range(FOLDS if len(y) < ONE_FOLD_FROM else 1)
@@ -79,11 +80,6 @@ def stratified_folds(labels: np.ndarray, seed: int) -> np.ndarray:
     fold = np.empty(len(labels), dtype=np.int64)
     fold[order] = np.arange(len(labels)) % FOLDS
     return fold
-
-
-def _standardize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    center, scale = x.mean(dim=0), x.std(dim=0, correction=0).clamp(min=1e-6)
-    return (x - center) / scale, center, scale
 
 
 def _fit_path(

@@ -1,9 +1,10 @@
 """Write features to a file for other tools: .npz for NumPy, .parquet for tables."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,17 +28,16 @@ class FeatureTable:
         return len(self.labels)
 
     @classmethod
-    def from_features(cls, features: Features, data: Dataset, split: str) -> "FeatureTable":
-        images = data.splits[split].images
-        names = [images.name(int(i)) for i in features.indices]
-        labels = data.splits[split].labels[features.indices]
-        return cls(features.values, labels, names, [split] * len(features), data.class_names)
-
-    @classmethod
-    def concatenate(cls, parts: "Sequence[FeatureTable]") -> "FeatureTable":
-        features, labels = (np.concatenate(rows) for rows in zip(*((p.features, p.labels) for p in parts), strict=True))
-        names, split = ([n for p in parts for n in p.names], [s for p in parts for s in p.split])
-        return cls(features, labels, names, split, parts[0].class_names)
+    def from_splits(cls, features: Mapping[str, Features], data: Dataset) -> "FeatureTable":
+        """Join the features of several splits of a data set."""
+        rows = [(name, found, data.splits[name]) for name, found in features.items()]
+        return cls(
+            np.concatenate([found.values for _, found, _ in rows]),
+            np.concatenate([split.labels[found.indices] for _, found, split in rows]),
+            [split.images.name(int(i)) for _, found, split in rows for i in found.indices],
+            [name for name, found, _ in rows for _ in found.indices],
+            data.class_names,
+        )
 
 
 def table_writer(path: str) -> Callable[[FeatureTable], None]:
@@ -52,14 +52,8 @@ def table_writer(path: str) -> Callable[[FeatureTable], None]:
 
 def _npz(table: FeatureTable) -> bytes:
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        features=table.features,
-        labels=table.labels,
-        names=np.array(table.names),
-        split=np.array(table.split),
-        class_names=np.array(table.class_names),
-    )
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(table).items()}
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
