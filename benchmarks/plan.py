@@ -20,25 +20,25 @@ import torch
 from heading import heading
 
 from vitkit.model.variants import get_config
-from vitkit.plan.calibrate import Step, calibrate, peak
+from vitkit.plan.calibrate import TrainingStep, calibrate, measure_peak
 from vitkit.plan.job import Job
 from vitkit.plan.memory import MIB, memory
 from vitkit.plan.step_time import step_time
 
 MEMORY = [
-    ("vit_tiny_patch16_224", dict(batch=8)),
-    ("vit_small_patch16_224", dict(batch=4)),
-    ("vit_base_patch16_224", dict(batch=4)),
-    ("vit_micro_patch4_32", dict(batch=64)),
-    ("vit_tiny_patch16_224", dict(batch=16, checkpoint=True)),
-    ("vit_small_patch16_224", dict(batch=8, micro_batch=2)),
-    ("vit_small_patch16_224", dict(batch=4, optimizer="muon")),
+    ("vit_tiny_patch16_224", dict(batch_size=8)),
+    ("vit_small_patch16_224", dict(batch_size=4)),
+    ("vit_base_patch16_224", dict(batch_size=4)),
+    ("vit_micro_patch4_32", dict(batch_size=64)),
+    ("vit_tiny_patch16_224", dict(batch_size=16, checkpoint=True)),
+    ("vit_small_patch16_224", dict(batch_size=8, micro_batch=2)),
+    ("vit_small_patch16_224", dict(batch_size=4, optimizer="muon")),
 ]
 TIME = [
-    ("vit_tiny_patch16_224", dict(batch=8)),
-    ("vit_small_patch16_224", dict(batch=4)),
-    ("vit_micro_patch4_32", dict(batch=32)),
-    ("vit_base_patch16_224", dict(batch=2)),
+    ("vit_tiny_patch16_224", dict(batch_size=8)),
+    ("vit_small_patch16_224", dict(batch_size=4)),
+    ("vit_micro_patch4_32", dict(batch_size=32)),
+    ("vit_base_patch16_224", dict(batch_size=2)),
 ]
 
 
@@ -54,12 +54,12 @@ def compare_memory(names: Sequence[str]) -> None:
             continue
         job = Job(get_config(name), **settings)
         found = memory(job, whole_run=False, base=0)
-        before, highest, seconds = peak(job)
-        free_before, free_highest, free_seconds = peak(job, malloc={})
+        before, highest, seconds = measure_peak(job)
+        free_before, free_highest, free_seconds = measure_peak(job, malloc={})
         pinned, free = highest - before, free_highest - free_before
         print(
             f"{name:24} {how(settings):34} {found.peak / MIB:9,.0f} {pinned / MIB:9,.0f} {found.peak / pinned:6.3f} "
-            f"{free / MIB:16,.0f} {found.peak / free:6.3f} {before / MIB:8,.0f}  {found.highest:10} "
+            f"{free / MIB:16,.0f} {found.peak / free:6.3f} {before / MIB:8,.0f}  {found.peak_phase:10} "
             f"{seconds / free_seconds:6.2f}",
             flush=True,
         )
@@ -72,7 +72,7 @@ def compare_time(names: Sequence[str], rounds: int) -> None:
         if names and name not in names:
             continue
         job = Job(get_config(name), **settings)
-        step, turns = Step(job), []
+        step, turns = TrainingStep(job), []
         step()
         for _ in range(rounds):
             rates = calibrate(job, clock=time.process_time)

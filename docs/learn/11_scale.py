@@ -126,7 +126,7 @@ table(
 two_blocks, all_blocks = memory["Tiny/16"][0], kept(configs["Tiny/16"], checkpoint=False)
 print(f"Tiny/16, one image: {two_blocks / 2**20:.2f} MiB from two blocks, {all_blocks / 2**20:.2f} MiB from all twelve")
 assert abs(all_blocks / two_blocks - 1) < 0.01
-planned = activations(Job(configs["Tiny/16"], batch=1)).whole
+planned = activations(Job(configs["Tiny/16"], batch_size=1)).total
 print(f"`vitkit plan` counts {planned / 2**20:.2f} MiB, from the config alone")
 assert abs(planned / all_blocks - 1) < 0.05
 

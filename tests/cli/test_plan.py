@@ -1,4 +1,4 @@
-"""`vitkit plan`: what it prints, and that what it prints can be pasted."""
+"""`vitkit plan` prints estimates, and a command that can be run as printed."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_budget_of_memory_becomes_settings_that_train_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_memory_limit_becomes_settings_of_train(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "--model", "vit_base_patch16_224", "--memory", "6GB", "--batch", "64", "--epochs", "3"]
     assert main(words) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if " train " in line)
@@ -29,14 +29,14 @@ def test_a_budget_of_memory_becomes_settings_that_train_takes(capsys: pytest.Cap
     assert recipe.budget.epochs == 3
 
 
-def test_what_is_said_fits_into_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_planned_peak_is_within_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     for budget in ("4.7GB", "6GB", "12GB"):
         found = planned(capsys, "--model", "vit_base_patch16_224", "--memory", budget)
         assert found["fits"]
         assert found["memory"]["peak"] <= found["memory"]["limit"]
 
 
-def test_what_does_not_fit_is_said_and_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_does_not_fit_gets_options_that_do(capsys: pytest.CaptureFixture[str]) -> None:
     found = planned(
         capsys, "--model", "vit_gigantic_patch14_224", "--gpus", "16", "--gpu-memory", "24GB", "--batch", "1024"
     )
@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_said_and_what_would(capsys: pytest.CaptureFixture[
     assert "does not fit" in capsys.readouterr().out
 
 
-def test_every_setting_that_is_printed_exists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_printed_setting_exists(capsys: pytest.CaptureFixture[str]) -> None:
     found = planned(
         capsys, "--model", "vit_huge_patch14_224", "--gpus", "8", "--gpu-memory", "16GB", "--batch", "512",
         "--optimizer", "muon",
@@ -82,7 +82,7 @@ def test_the_simulation_reaches_4096_ranks(capsys: pytest.CaptureFixture[str], t
     assert (tmp_path / "plan.svg").read_text().startswith("<?xml")
 
 
-def test_the_command_is_of_the_job_that_was_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_printed_command_starts_the_planned_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     save_model(create_model("vit_digits_patch2_8"), tmp_path / "my model")
     words = ["--model", str(tmp_path / "my model"), "--data", "digits", "--image-size", "12", "--data-dir", "/d"]
     assert main(["plan", *words]) == 0
@@ -92,7 +92,7 @@ def test_the_command_is_of_the_job_that_was_planned(capsys: pytest.CaptureFixtur
     assert said.endswith("--set preprocess.size=12")
 
 
-def test_what_fits_as_it_was_asked_for_stays_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_fits_is_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--gpus", "8", "--gpu-memory", "80GB", "--flops", "300", "--bandwidth", "1", "--json"]
     assert main(["plan", "--model", "vit_base_patch16_224", *words]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -104,11 +104,11 @@ def test_what_fits_as_it_was_asked_for_stays_so(capsys: pytest.CaptureFixture[st
     [
         (["--gpus", "8"], "--gpus needs --gpu-memory"),
         (["--gpu-memory", "80GB"], "--gpu-memory goes with --gpus"),
-        (["--minutes", "5"], "--minutes needs to know how fast a step is: give --flops"),
-        (["--simulate"], "--simulate needs to know"),
+        (["--minutes", "5"], "--minutes needs the speed of a step: give --flops"),
+        (["--simulate"], "--simulate needs the speed of a step"),
         (["--epochs", "5", "--minutes", "5"], "two budgets"),
         (["--images", "5", "--data", "digits"], "give one of them"),
-        (["--memory", "lots"], "not an amount of memory"),
+        (["--memory", "lots"], "expected an amount of memory"),
         (["--gpus", "512", "--gpu-memory", "80GB"], "too small for 512 processes"),
         (["--flops", "1", "--bandwidth", "0"], "--bandwidth 0.0: must be above 0"),
         (["--epochs", "-5"], "--epochs -5: must be above 0"),

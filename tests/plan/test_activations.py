@@ -1,4 +1,4 @@
-"""The formula of what autograd keeps, against what it really keeps."""
+"""The formula for saved activations agrees with what autograd saves."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ SMALL = dict(image_size=48, patch_size=8, width=48, depth=3, heads=3, head_width
 BATCH = 3
 
 
-def kept_bytes(config: ViTConfig, precision: str = "fp32", checkpoint: bool = False) -> int:
-    """Storages that the graph of a loss holds, each once; without the model's own and the images."""
+def saved_bytes(config: ViTConfig, precision: str = "fp32", checkpoint: bool = False) -> int:
+    """Return the bytes of all storages that the graph of a loss saves, without parameters and images."""
     model = create_model(config, seed=0).train()
     model.set_grad_checkpointing(checkpoint)
     images = torch.rand(BATCH, config.in_channels, *config.image_size)
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), images)}
     weight_copies = {tuple(s) for p in model.parameters() if p.ndim >= 2 for s in (p.shape, p.shape[::-1])}
     found: dict[int, int] = {}
-    alive = []  # or a later tensor could take a freed one's address
+    alive = []  # so that no address is reused
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -67,31 +67,33 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_the_formula_counts_what_autograd_keeps(changes: dict[str, Any]) -> None:
+def test_the_formula_counts_what_autograd_saves(changes: dict[str, Any]) -> None:
     config = ViTConfig.from_dict(SMALL | changes)
-    assert BATCH * activations(Job(config, BATCH)).whole == pytest.approx(kept_bytes(config), rel=0.01)
+    assert BATCH * activations(Job(config, BATCH)).total == pytest.approx(saved_bytes(config), rel=0.01)
 
 
 BF16 = [({}, True), (dict(position="rotary"), True), (dict(mlp="swiglu"), True), (dict(qk_norm=True), True)]
 BF16 += [({}, False), (dict(position="rotary"), False), (dict(mlp="swiglu"), False)]
 
 
-@pytest.mark.parametrize(("changes", "units"), BF16)  # units: of the CPU, for bf16
-def test_the_formula_counts_in_bf16_too(changes: dict[str, Any], units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitkit.model.sdpa._HAS_NATIVE_BF16", units)
+@pytest.mark.parametrize(("changes", "native_bf16"), BF16)
+def test_the_formula_counts_in_bf16_too(
+    changes: dict[str, Any], native_bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitkit.model.sdpa._HAS_NATIVE_BF16", native_bf16)
     config = ViTConfig.from_dict(SMALL | changes)
-    formula = BATCH * activations(Job(config, BATCH, precision="bf16")).whole
-    assert formula == pytest.approx(kept_bytes(config, "bf16"), rel=0.03)  # tables of rotary positions are the batch's
+    formula = BATCH * activations(Job(config, BATCH, precision="bf16")).total
+    assert formula == pytest.approx(saved_bytes(config, "bf16"), rel=0.03)  # rotary tables are saved once per batch
 
 
-def test_a_checkpointed_block_keeps_its_input_alone() -> None:
+def test_a_checkpointed_block_saves_only_its_input() -> None:
     config = ViTConfig.from_dict(SMALL)
-    one, two = (kept_bytes(config.replace(depth=depth), checkpoint=True) for depth in (1, 2))
+    one, two = (saved_bytes(config.replace(depth=depth), checkpoint=True) for depth in (1, 2))
     formula = activations(Job(config, BATCH))
     assert two - one == BATCH * formula.block_input
-    per_block = kept_bytes(config.replace(depth=2)) - kept_bytes(config.replace(depth=1))
+    per_block = saved_bytes(config.replace(depth=2)) - saved_bytes(config.replace(depth=1))
     assert per_block == BATCH * formula.block
-    assert formula.checkpointed < formula.whole
+    assert formula.checkpointed < formula.total
 
 
 def test_attention_on_a_gpu_stays_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The prediction against a process that really trains."""
+"""Predictions agree with a process that trains."""
 
 import sys
 
@@ -8,24 +8,24 @@ import torch.nn.functional as F
 
 from vitkit.model.variants import get_config
 from vitkit.plan.activations import tokens
-from vitkit.plan.calibrate import Step, calibrate, peak
+from vitkit.plan.calibrate import TrainingStep, calibrate, measure_peak
 from vitkit.plan.job import Job
 from vitkit.plan.memory import memory
 from vitkit.plan.step_time import step_time, traffic
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and steers glibc")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and configures glibc")
 @pytest.mark.parametrize(
     "changes", [{}, {"checkpoint": True}, {"micro_batch": 16}, {"optimizer": "muon"}, {"cores": 4, "micro_batch": 16}]
 )
-def test_the_peak_of_a_process_is_what_was_predicted(changes: dict) -> None:
+def test_the_measured_peak_agrees_with_the_prediction(changes: dict) -> None:
     job = Job(get_config("vit_micro_patch4_32"), 64, **changes)
-    before, highest, _ = peak(job, steps=2)
+    before, highest, _ = measure_peak(job, steps=2)
     assert memory(job, whole_run=False, base=0).peak == pytest.approx(highest - before, rel=0.1)
 
 
-def test_calibration_finds_rates_that_explain_its_own_step() -> None:
+def test_calibrated_rates_reproduce_the_measured_step() -> None:
     """Uses a fake clock: three rounds, in which a product takes 1 ms and a step 100 ms by the median."""
     seconds = [0.001, 0.1, 0.5, 0.002, 0.0005, 0.01]  # product, step; step, product; product, step
     readings = iter([reading for passed in seconds for reading in (0.0, passed)])
@@ -36,7 +36,7 @@ def test_calibration_finds_rates_that_explain_its_own_step() -> None:
     assert next(readings, None) is None
 
 
-def test_a_product_that_was_slowed_down_leaves_the_rest_of_a_step_some_time() -> None:
+def test_a_slow_product_still_leaves_time_for_the_rest_of_the_step() -> None:
     readings = iter([0.0, 1.0] * 2)
     job = Job(get_config("vit_nano_patch4_32").replace(depth=2), 16)
     rates = calibrate(job, rounds=1, clock=lambda: next(readings))
@@ -44,7 +44,7 @@ def test_a_product_that_was_slowed_down_leaves_the_rest_of_a_step_some_time() ->
 
 
 def test_the_measured_step_trains() -> None:
-    step = Step(Job(get_config("vit_nano_patch4_32"), 8))
+    step = TrainingStep(Job(get_config("vit_nano_patch4_32"), 8))
 
     def loss() -> float:
         with torch.no_grad():
@@ -57,11 +57,11 @@ def test_the_measured_step_trains() -> None:
     assert all(p.grad is None for p in step.model.parameters())
 
 
-def test_the_measured_step_adds_up_micro_batches_of_unequal_size() -> None:
-    """AdamW's first moment after one step is the gradient, by a factor."""
+def test_the_measured_step_accumulates_micro_batches_of_unequal_size() -> None:
+    """After one step, AdamW's first moment is proportional to the gradient."""
     moments = []
     for micro_batch in (0, 3):
-        step = Step(Job(get_config("vit_nano_patch4_32"), 8, micro_batch=micro_batch))
+        step = TrainingStep(Job(get_config("vit_nano_patch4_32"), 8, micro_batch=micro_batch))
         step()
         (each,) = step.optimizers
         moments.append(torch.cat([each.state[p]["exp_avg"].flatten() for p in step.model.parameters()]))

@@ -1,7 +1,7 @@
-"""What a run will need, said before it is started: memory, time, traffic, checkpoints; and what failures will cost."""
+"""Estimates of what a training run needs before it starts: memory, time, communication, checkpoints, failures."""
 
 from vitkit.plan.job import Job
 from vitkit.plan.memory import Memory, memory
-from vitkit.plan.planner import Answer, plan
+from vitkit.plan.planner import RunPlan, plan
 
-__all__ = ["Answer", "Job", "Memory", "memory", "plan"]
+__all__ = ["Job", "Memory", "RunPlan", "memory", "plan"]

@@ -1,13 +1,13 @@
-"""What autograd keeps from the forward for the backward, in bytes per image: a formula of the config.
+"""Bytes per image that autograd saves in the forward pass for the backward pass, as a formula of the config.
 
-Every term is a tensor that some backward reads; `tests/plan/test_activations.py` counts those that autograd really
-keeps and compares. Letters: t tokens, d width, i = heads × head width, h heads, m width of the MLP; `w` bytes of a
-number on the residual path (float32 throughout), `n` of one in a matrix product (2 under bf16 autocast).
+Every term is a tensor that a backward reads; `tests/plan/test_activations.py` compares with what autograd saves.
+Letters: t tokens, d width, i = heads × head width, h heads, m width of the MLP; `w` bytes of a number in the residual
+stream (always float32), `n` bytes of one in a matrix product (2 under bf16 autocast).
 
-    block     norm inputs 2·w·d + 2·2·4, their outputs as the products read them 2·n·d
-              attention   n·3i (q, k, v) + n·i (output) + 4·h (log-sum-exp of the fused kernel; n·h·t where the plain
-                          one runs: its weights)
-              MLP         n·m before and n·m after the activation
+    block     inputs of the norms 2·w·d + 2·2·4, their outputs as the matrix products read them 2·n·d
+              attention   n·3i (q, k, v) + n·i (output) + 4·h (log-sum-exp of the fused kernel; without it, its
+                          weights n·h·t)
+              MLP         n·m before and n·m after the activation function
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from vitkit.model.sdpa import uses_unfused_backward
 from vitkit.plan.job import Job
 
 FLOAT = 4
-STATISTICS = 2 * FLOAT  # mean and 1/σ of a LayerNorm, per row
+STATISTICS = 2 * FLOAT  # mean and 1/σ of a LayerNorm, per token
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Activations:
 
     embed: int
     block: int
-    block_input: int  # all that a checkpointed block keeps
+    block_input: int  # all that a checkpointed block saves
     head: int
     depth: int
 
     @property
-    def whole(self) -> int:
+    def total(self) -> int:
         return self.embed + self.depth * self.block + self.head
 
     @property
     def checkpointed(self) -> int:
-        """At its highest: while one block's forward is computed again, for its backward."""
+        """The peak with activation checkpointing: one block is recomputed for its backward."""
         return self.embed + self.depth * self.block_input + self.block + self.head
 
 
@@ -44,10 +44,10 @@ def activations(job: Job) -> Activations:
     c = job.config
     t = tokens(c)
     return Activations(
-        embed=_embed(c, t, job.narrow),
-        block=t * (_attention(job, t) + _mlp(c, job.narrow) + 2 * _branch_ends(c, job.narrow)),
+        embed=_embed(c, t, job.matmul_bytes),
+        block=t * (_attention(job, t) + _mlp(c, job.matmul_bytes) + 2 * _branch_ends(c, job.matmul_bytes)),
         block_input=t * FLOAT * c.width,
-        head=_head(c, t, job.narrow),
+        head=_head(c, t, job.matmul_bytes),
         depth=c.depth,
     )
 
@@ -57,62 +57,62 @@ def tokens(c: ViTConfig) -> int:
 
 
 def _attention(job: Job, t: int) -> int:
-    c, n = job.config, job.narrow
+    c, n = job.config, job.matmul_bytes
     inner = c.heads * c.head_width
-    plain = job.device == "cpu" and n != FLOAT and uses_unfused_backward(t, c.attention_dropout)
-    kernel = FLOAT if job.device == "cpu" and not plain else n  # model/sdpa.py: else a CPU trains it in float32
-    kept = FLOAT * c.width + STATISTICS + n * c.width  # norm1: its input and, for qkv, its output
-    kept += 4 * kernel * inner + (n * t if plain else FLOAT) * c.heads  # weights, or the log-sum-exp of their rows
+    unfused = job.device == "cpu" and n != FLOAT and uses_unfused_backward(t, c.attention_dropout)
+    kernel = FLOAT if job.device == "cpu" and not unfused else n  # on a CPU, model/sdpa.py trains in float32
+    saved = FLOAT * c.width + STATISTICS + n * c.width  # norm1: its input and, for qkv, its output
+    saved += 4 * kernel * inner + (n * t if unfused else FLOAT) * c.heads  # weights, or the log-sum-exp of their rows
     if c.qk_norm:
-        kept += 2 * STATISTICS * c.heads
-    if plain:
-        kept += 3 * n * inner if c.qk_norm else 0  # what was normalised, as the norms' backward reads it
+        saved += 2 * STATISTICS * c.heads
+    if unfused:
+        saved += 3 * n * inner if c.qk_norm else 0  # the inputs of the norms
     elif kernel != n:
-        kept += n * inner  # the output as the projection reads it
-    elif c.qk_norm or c.position == "rotary":  # new queries and keys; the old ones stay, for values lie beside them
-        kept += 2 * n * inner + n * inner  # and an output in another order
-    if c.attention_dropout:  # the plain kernel: weights, what dropout left of them, and its mask
-        kept += 3 * kernel * c.heads * t
-    return kept
+        saved += n * inner  # the output, converted for the projection
+    elif c.qk_norm or c.position == "rotary":  # new queries and keys; the old ones share memory with the values
+        saved += 2 * n * inner + n * inner  # and the output in another memory layout
+    if c.attention_dropout:  # the unfused kernel: weights, weights after dropout, and its mask
+        saved += 3 * kernel * c.heads * t
+    return saved
 
 
 def _mlp(c: ViTConfig, n: int) -> int:
     widths = {"gelu": 2, "gelu_tanh": 2, "quick_gelu": 3, "swiglu": 4}[c.mlp]
-    dropped = 1 if c.dropout else 0  # the mask in the middle
-    return FLOAT * c.width + STATISTICS + n * c.width + n * c.mlp_width * (widths + dropped)
+    masks = 1 if c.dropout else 0
+    return FLOAT * c.width + STATISTICS + n * c.width + n * c.mlp_width * (widths + masks)
 
 
 def _branch_ends(c: ViTConfig, n: int) -> int:
-    """What stands between a branch and its addition: the mask of dropout, the input of LayerScale."""
+    """The mask of dropout and the input of LayerScale, before a branch is added to the residual stream."""
     return n * c.width * (bool(c.dropout) + (c.layer_scale is not None))
 
 
 def _embed(c: ViTConfig, t: int, n: int) -> int:
     pixels = c.in_channels * c.image_size[0] * c.image_size[1]
-    kept = n * pixels if n != FLOAT or (c.patch_embed == "linear" and not c.stem) else 0  # a copy of the images
+    saved = n * pixels if n != FLOAT or (c.patch_embed == "linear" and not c.stem) else 0  # a copy of the images
     height, width = c.image_size
     for channels in c.stem:
         height, width = -(-height // 2), -(-width // 2)
-        kept += 2 * n * channels * height * width  # before and after the GELU
+        saved += 2 * n * channels * height * width  # before and after the GELU
     if c.stem and c.patch_embed == "linear":
-        kept += n * c.stem[-1] * height * width
+        saved += n * c.stem[-1] * height * width
     if c.dropout:
-        kept += FLOAT * t * c.width
+        saved += FLOAT * t * c.width
     if c.pre_norm:
-        kept += t * (FLOAT * c.width + STATISTICS)
-    return kept
+        saved += t * (FLOAT * c.width + STATISTICS)
+    return saved
 
 
 def _head(c: ViTConfig, t: int, n: int) -> int:
-    kept = t * (FLOAT * c.width + STATISTICS) if c.final_norm == "tokens" else 0
+    saved = t * (FLOAT * c.width + STATISTICS) if c.final_norm == "tokens" else 0
     if c.final_norm == "pooled":
-        kept += FLOAT * c.width + STATISTICS
+        saved += FLOAT * c.width + STATISTICS
     inner = c.heads * c.head_width
     if c.pooling == "attention":  # one query per image; all tokens as keys and values
-        kept += t * n * (c.width + 2 * inner) + n * (2 * inner + 3 * c.width + 2 * c.mlp_width)
+        saved += t * n * (c.width + 2 * inner) + n * (2 * inner + 3 * c.width + 2 * c.mlp_width)
     elif c.pooling == "cls" and n == FLOAT:
-        kept += t * FLOAT * c.width  # one token is read, and with it all stay
+        saved += t * FLOAT * c.width  # one token is used, but its view keeps all of them alive
     else:
-        kept += n * c.pooled_width
-    kept += n * c.head_hidden
-    return kept + 2 * FLOAT * c.num_classes  # log-softmax and targets
+        saved += n * c.pooled_width
+    saved += n * c.head_hidden
+    return saved + 2 * FLOAT * c.num_classes  # log-softmax and targets

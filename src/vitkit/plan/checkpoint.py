@@ -1,8 +1,8 @@
-"""How large a checkpoint is, and how often to write one: too often costs writing, too seldom costs work done again.
+"""Size of a checkpoint, and how often to write one: frequent writes cost time, rare ones lose work at a failure.
 
-With failures that come at random, on average every M seconds, a write that takes δ and a restart that takes R, work of
-W seconds in intervals of τ takes M e^(R/M) (e^((τ+δ)/M) - 1) W/τ (Daly 2006). Young (1974) found the least of it near
-√(2δM), Daly a few terms more.
+Failures occur at random, every M seconds on average; a write takes δ and a restart R. W seconds of work in intervals
+of τ then take M e^(R/M) (e^((τ+δ)/M) - 1) W/τ (Daly 2006). Young (1974) placed the minimum near √(2δM); Daly added
+higher-order terms.
 """
 
 import math
@@ -14,39 +14,39 @@ from vitkit.plan.parameters import optimizer_bytes, parameters
 
 
 def state_bytes(job: Job) -> int:
-    """Weights, optimizer state and average, in float32: the same however they are cut."""
+    """Return the bytes of weights, optimizer state and EMA in float32, summed over all ranks."""
     return FLOAT * parameters(job.config).total * (2 if job.ema else 1) + optimizer_bytes(job)
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Seconds."""
+    """Times in seconds."""
 
-    mtbf: float  # between two failures, of the whole job
-    write: float  # for a checkpoint, while the ranks wait
+    mtbf: float  # mean time between failures of the complete job
+    write: float  # of a checkpoint, while the ranks wait
     restart: float  # until the first step after a failure
 
 
-def young(f: Failures) -> float:
+def young_interval(f: Failures) -> float:
     return math.sqrt(2 * f.write * f.mtbf)
 
 
-def daly(f: Failures) -> float:
-    """Young's, with the next terms of the series; for writes longer than 2 M the series says nothing."""
+def daly_interval(f: Failures) -> float:
+    """Return Young's interval with higher-order terms. The series is not valid for writes longer than 2 M."""
     if f.write >= 2 * f.mtbf:
         return f.mtbf
-    share = f.write / (2 * f.mtbf)
-    return young(f) * (1 + math.sqrt(share) / 3 + share / 9) - f.write
+    x = f.write / (2 * f.mtbf)
+    return young_interval(f) * (1 + math.sqrt(x) / 3 + x / 9) - f.write
 
 
 def expected_seconds(work: float, interval: float, f: Failures) -> float:
     try:
-        lost = math.exp(f.restart / f.mtbf) * math.expm1((interval + f.write) / f.mtbf)
+        overhead = math.exp(f.restart / f.mtbf) * math.expm1((interval + f.write) / f.mtbf)
     except OverflowError:
-        return math.inf  # such a run never ends
-    return f.mtbf * lost * work / interval
+        return math.inf  # the run never finishes
+    return f.mtbf * overhead * work / interval
 
 
 def goodput(interval: float, f: Failures) -> float:
-    """The share of the time in which work is done that lasts."""
+    """Return the fraction of time spent on work that is not lost."""
     return interval / expected_seconds(interval, interval, f)

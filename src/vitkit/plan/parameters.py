@@ -1,4 +1,4 @@
-"""Parameters, counted by place, and the bytes that an optimizer keeps for them."""
+"""Parameter counts of embedding, blocks and head, and the bytes of the optimizer state."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from vitkit.training.optim import layer_index, uses_muon
 class Matrix:
     rows: int
     columns: int
-    times: int  # how often the model has it
+    count: int  # matrices of this shape in the model
 
     @property
     def size(self) -> int:
@@ -31,7 +31,7 @@ class Parameters:
     depth: int
     tensors: int
     matrices: tuple[Matrix, ...]  # those that Muon updates
-    in_products: int  # of which autocast keeps a copy
+    in_matmuls: int  # autocast keeps a copy of these
 
     @property
     def total(self) -> int:
@@ -44,28 +44,28 @@ class Parameters:
 
 @lru_cache(maxsize=64)
 def parameters(config: ViTConfig) -> Parameters:
-    """All blocks are alike: one is counted, on the meta device, which holds no numbers."""
+    """Count the parameters of a model with one block on the meta device. All blocks are alike."""
     named = list(create_model(config.replace(depth=1), device="meta").named_parameters())
-    times = {0: 1, 1: config.depth, 2: 1}  # embedding, block, head
-    count = {layer: sum(p.numel() for name, p in named if layer_index(name, 1) == layer) for layer in times}
+    copies = {0: 1, 1: config.depth, 2: 1}  # embedding, block, head
+    count = {layer: sum(p.numel() for name, p in named if layer_index(name, 1) == layer) for layer in copies}
     shapes: Counter[torch.Size] = Counter()
     for name, p in named:
         if uses_muon(name, p, config):
-            shapes[p.shape] += times[layer_index(name, 1)]
+            shapes[p.shape] += copies[layer_index(name, 1)]
     return Parameters(
         count[0], count[1], count[2], config.depth,
-        tensors=sum(times[layer_index(name, 1)] for name, _ in named),
+        tensors=sum(copies[layer_index(name, 1)] for name, _ in named),
         matrices=tuple(Matrix(shape[0], shape[1:].numel(), count) for shape, count in shapes.items()),
-        in_products=sum(
-            times[layer_index(name, 1)] * p.numel() for name, p in named if name.endswith("weight") and p.ndim >= 2
+        in_matmuls=sum(
+            copies[layer_index(name, 1)] * p.numel() for name, p in named if name.endswith("weight") and p.ndim >= 2
         ),
     )  # fmt: skip
 
 
 def optimizer_bytes(job: Job) -> int:
-    """AdamW: two moments of each number and a count of each tensor. Muon: one momentum for its matrices."""
+    """Return the bytes of the state. AdamW: two moments per number and a count per tensor. Muon: one momentum."""
     p = parameters(job.config)
     muon = p.matrices if job.optimizer == "muon" else ()
-    orthogonal = sum(matrix.times * matrix.size for matrix in muon)
-    counts = p.tensors - sum(matrix.times for matrix in muon)
-    return FLOAT * (orthogonal + 2 * (p.total - orthogonal) + counts)
+    in_muon = sum(matrix.count * matrix.size for matrix in muon)
+    counts = p.tensors - sum(matrix.count for matrix in muon)
+    return FLOAT * (in_muon + 2 * (p.total - in_muon) + counts)

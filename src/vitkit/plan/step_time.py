@@ -1,11 +1,11 @@
-"""How long a step takes: what is multiplied, what is moved through memory, what is sent between ranks.
+"""Time of a step: matrix products, memory traffic and communication.
 
-    compute   FLOPs of the products / their rate + bytes of all else / their rate
-    DDP       a ring all-reduce sends 2 (N-1)/N times the gradients, while the backward runs
-    FSDP      weights are gathered for the forward and again for the backward, gradients are reduced and scattered:
-              (N-1)/N times each, per micro-batch; hidden behind what is computed as far as that lasts
+    compute   FLOPs of matrix products / their rate + bytes of element-wise work / their rate
+    DDP       a ring all-reduce sends 2 (N-1)/N times the gradients during the backward pass
+    FSDP      weights are all-gathered for the forward and the backward pass, gradients are reduce-scattered:
+              (N-1)/N times each, per micro-batch; communication overlaps with computation
 
-Bytes are those of a ring, delays those of a tree: what collectives reach that choose the better one.
+Bytes are those of ring collectives, latencies those of tree collectives, since libraries choose the better one.
 """
 
 import math
@@ -19,18 +19,18 @@ from vitkit.plan.job import Job
 from vitkit.plan.parameters import parameters
 from vitkit.training.muon import ROUNDS
 
-BUCKET = 25 * 2**20  # bytes of gradients that DDP sends at once
+BUCKET = 25 * 2**20  # bytes of gradients in one all-reduce of DDP
 
-# How often what autograd keeps goes through memory in a step, by the element-wise operations: written and read in
-# the forward, read in the backward, its gradient written and read. Calibration absorbs what is wrong with the number.
-TOUCHES = 5
-UPDATE_TOUCHES = {"adamw": 9, "muon": 8}  # clipping reads and scales gradients; AdamW reads four and writes three
-EMA_TOUCHES = 3
+# Memory accesses per saved activation by element-wise operations: written and read in the forward pass, read in the
+# backward pass, its gradient written and read. Calibration corrects this estimate.
+ACCESSES = 5
+UPDATE_ACCESSES = {"adamw": 9, "muon": 8}  # clipping reads and scales gradients; AdamW reads four and writes three
+EMA_ACCESSES = 3
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What one rank reaches. `memory`: bytes per second of everything that is no matrix product."""
+    """Rates of one rank. `memory`: bytes per second of all work except matrix products."""
 
     flops: float
     memory: float = math.inf
@@ -38,8 +38,8 @@ class Rates:
 
 @dataclass(frozen=True)
 class Network:
-    bandwidth: float  # bytes per second that a rank sends while it receives as many
-    latency: float = 10e-6  # seconds of one message
+    bandwidth: float  # bytes per second in each direction
+    latency: float = 10e-6  # seconds per message
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class StepTime:
     forward: float
     backward: float
     update: float
-    communication: float  # in all
-    waiting: float  # what of it nothing hides
+    communication: float  # total
+    waiting: float  # the part that does not overlap with computation
 
     @property
     def seconds(self) -> float:
@@ -59,41 +59,42 @@ class StepTime:
 
 @lru_cache(maxsize=64)
 def macs(config: ViTConfig) -> tuple[int, int]:
-    """(of one block, of all that is not in a block), per image."""
+    """Return the multiply-adds per image of one block, and of all other layers."""
     one, two = (summarize(config.replace(depth=depth), depth=0)[0].macs for depth in (1, 2))
     return two - one, 2 * one - two
 
 
 def flops(job: Job) -> tuple[int, int]:
-    """(forward, backward) of one rank's share of a step. A backward is two forwards; checkpointing adds one more."""
+    """Return the FLOPs of the forward and the backward pass of one rank. A backward pass costs two forward passes, and
+    activation checkpointing adds one more."""
     block, rest = macs(job.config)
     blocks = job.config.depth * block
-    again = blocks if job.checkpoint else 0
-    return 2 * job.share * (blocks + rest), 2 * job.share * (2 * (blocks + rest) + again)
+    recomputed = blocks if job.checkpoint else 0
+    return 2 * job.rank_batch * (blocks + rest), 2 * job.rank_batch * (2 * (blocks + rest) + recomputed)
 
 
 def update_flops(job: Job) -> int:
-    """Muon's Newton–Schulz rounds: x xᵀ, its square, and their product with x, of every matrix."""
+    """Return the FLOPs of Muon's Newton–Schulz iterations: x xᵀ, its square, and their product with x."""
     if job.optimizer == "adamw":
         return 0
     total = 0
     for matrix in parameters(job.config).matrices:
         short, long = sorted((matrix.rows, matrix.columns))
-        total += matrix.times * ROUNDS * (4 * short**2 * long + 2 * short**3)
+        total += matrix.count * ROUNDS * (4 * short**2 * long + 2 * short**3)
     return total
 
 
 def traffic(job: Job) -> tuple[int, int]:
-    """Bytes that element-wise work moves: (of the passes, of the update)."""
-    kept, cut = activations(job), job.ranks if job.shard == "full" else 1
-    passes = TOUCHES * job.share * (kept.whole + (kept.block * kept.depth // 2 if job.checkpoint else 0))
-    touches = UPDATE_TOUCHES[job.optimizer] + (EMA_TOUCHES if job.ema else 0)
-    return passes, FLOAT * touches * parameters(job.config).total // cut
+    """Return the bytes moved by element-wise work in the forward and backward passes, and in the update."""
+    saved = activations(job)
+    passes = ACCESSES * job.rank_batch * (saved.total + (saved.block * saved.depth // 2 if job.checkpoint else 0))
+    accesses = UPDATE_ACCESSES[job.optimizer] + (EMA_ACCESSES if job.ema else 0)
+    return passes, FLOAT * accesses * parameters(job.config).total // job.shards
 
 
 @dataclass(frozen=True)
 class Volume:
-    """Bytes that one rank sends in a step, and in how many collectives."""
+    """Bytes that one rank sends in a step, and the number of collectives."""
 
     forward: int
     backward: int
@@ -104,17 +105,18 @@ class Volume:
         return self.forward + self.backward
 
 
-def volume(job: Job) -> Volume:
-    """DDP speaks once per step, whatever the micro-batches; FSDP for every one of them, or it would hold all."""
+def communication_volume(job: Job) -> Volume:
+    """Return the traffic of a step. DDP communicates once per step, FSDP once per micro-batch."""
     n, count = job.ranks, parameters(job.config).total
     if n == 1:
         return Volume(0, 0, 0)
     if job.shard == "none":
         gradients = FLOAT * count
         return Volume(0, 2 * (n - 1) * gradients // n, math.ceil(gradients / BUCKET))
-    turns = math.ceil(job.share / job.at_a_time)
-    gather, scatter = ((n - 1) * size * count // n for size in (job.narrow, FLOAT))
-    return Volume(turns * gather, turns * (gather + scatter), turns * 3 * (job.config.depth + 1))
+    micro_batches = math.ceil(job.rank_batch / job.forward_batch)
+    gather, scatter = ((n - 1) * size * count // n for size in (job.matmul_bytes, FLOAT))
+    calls = micro_batches * 3 * (job.config.depth + 1)
+    return Volume(micro_batches * gather, micro_batches * (gather + scatter), calls)
 
 
 def step_time(job: Job, rates: Rates, network: Network | None = None) -> StepTime:
@@ -124,9 +126,9 @@ def step_time(job: Job, rates: Rates, network: Network | None = None) -> StepTim
     update += update_flops(job) / rates.flops
     if job.ranks == 1 or network is None:
         return StepTime(forward, backward, update, 0.0, 0.0)
-    sent = volume(job)
+    sent = communication_volume(job)
     delay = sent.calls * 2 * math.ceil(math.log2(job.ranks)) * network.latency
     before, during = sent.forward / network.bandwidth, sent.backward / network.bandwidth
-    early = delay / 3 if sent.forward else 0.0  # one collective of three is the forward's
+    early = delay / 3 if sent.forward else 0.0  # one of three collectives belongs to the forward pass
     waiting = max(0.0, before + early - forward) + max(0.0, during + delay - early - backward)
     return StepTime(forward, backward, update, before + during + delay, waiting)
