@@ -39,7 +39,7 @@ def test_curves_of_all_runs_are_overlaid(runs: list[Path], tmp_path: Path) -> No
 def test_seeds_are_averaged_and_differing_settings_are_listed(runs: list[Path], tmp_path: Path) -> None:
     page = write_report(runs, tmp_path / "both.html").read_text(encoding="utf-8")
     mean = sum(json.loads((run / "result.json").read_text(encoding="utf-8"))["test"]["top1"] for run in runs) / 2
-    assert f"test top-1 {mean:.2%} on average" in page
+    assert f"test top-1 {mean:.2%}, 95 % interval" in page
     assert "<td>seed</td><td>0</td><td>1</td>" in page
     assert "<td>optimizer.lr</td>" not in page
 

@@ -92,11 +92,11 @@ class Explain:
                 arrays[f"{f.method}_deletion"] = f.curves.deletion
                 arrays[f"{f.method}_insertion"] = f.curves.insertion
         files = _write(folder, figures, arrays, self.format)
-        answer = _answer(self.model, found, measured, files)
+        document = _document(self.model, found, measured, files)
         if self.json:
-            print_json(answer)
+            print_json(document)
         else:
-            _print(answer)
+            _print(document)
         return 1 if unreadable else 0
 
 
@@ -169,8 +169,10 @@ def _write(folder: Path, figures: "dict[str, Figure]", arrays: dict[str, Any], k
     return {name: str(path) for name, path in files.items()}
 
 
-def _answer(model: str, found: "Explanation", measured: "list[Faithfulness]", files: dict[str, str]) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+def _document(
+    model: str, found: "Explanation", measured: "list[Faithfulness]", files: dict[str, str]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
         "model": model,
         "method": found.method,
         "images": [
@@ -188,31 +190,31 @@ def _answer(model: str, found: "Explanation", measured: "list[Faithfulness]", fi
         "files": files,
     }
     if measured:
-        answer["faithfulness"] = [
+        document["faithfulness"] = [
             {"method": f.method, **{k: {"mean": m, "interval": interval} for k, (m, interval) in f.summary().items()}}
             for f in measured
         ]
-    return answer
+    return document
 
 
-def _print(answer: dict[str, Any]) -> None:
+def _print(document: dict[str, Any]) -> None:
     print_table(
-        f"{answer['method']} maps of {len(answer['images'])} images by {answer['model']}",
+        f"{document['method']} maps of {len(document['images'])} images by {document['model']}",
         ["image", "class", "score", "strongest patch (row, column)"],
         [
             [i["path"], i["label"], f"{i['score']:.1%}", "{}, {}".format(*i["strongest_patch"])]
-            for i in answer["images"]
+            for i in document["images"]
         ],
     )
-    if "faithfulness" in answer:
+    if "faithfulness" in document:
         print_table(
             "Faithfulness of the methods, best first: mean over images (95 % interval)",
             ["method", "deletion area ↓", "insertion area ↑", "insertion − deletion ↑",
              "correlation, shuffled weights"],
             [[f["method"], *(_cell(f[k]) for k in ("deletion", "insertion", "gain", "random_weights"))]
-             for f in answer["faithfulness"]],
+             for f in document["faithfulness"]],
         )  # fmt: skip
-    for name, path in answer["files"].items():
+    for name, path in document["files"].items():
         console().print(f"{name:13s}{path}", markup=False)
 
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 COLORMAP = "plasma"  # perceptually uniform: lightness grows with the value, also in grey and for colour-blind readers
 OPACITY = 0.55
-GREY_FLOOR, GREY_CONTRAST = 40, 0.6  # of the image under a map, so that the map decides what is light and dark
+GREY_FLOOR, GREY_CONTRAST = 40, 0.75  # of the image under a map, so that the map decides what is light and dark
 PIXELATED_BELOW = 64  # pixels: the pixels of smaller images stay visible when the image is enlarged
 
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from vitkit.explanation.faithfulness import Faithfulness
-from vitkit.explanation.heatmap import COLORMAP, OPACITY, PIXELATED_BELOW, color_range, overlay, rescale, to_pillow
+from vitkit.explanation.heatmap import COLORMAP, PIXELATED_BELOW, color_range, overlay, rescale, to_pillow
 from vitkit.explanation.model_stats import PositionSimilarity
 from vitkit.explanation.result import Explanation
 from vitkit.inference.image_inputs import SourceImages
@@ -27,7 +27,7 @@ GREY = "#666666"
 INCHES = 2.5  # the side of one image
 PAIRS_PER_ROW = 3
 
-# The Okabe–Ito colours, with dashes so that lines can be told apart without colour
+# The Okabe–Ito colours, with dashes so that lines differ without colour
 _LINES = [("#0072B2", "-"), ("#D55E00", "-"), ("#009E73", "--"), ("#CC79A7", "-."), ("#56B4E9", "--"), ("#999999", ":")]
 _CURVES = {
     "deletion": ("deletion: an early fall is better", "share of patches removed"),
@@ -53,7 +53,7 @@ def plot_maps(explanation: Explanation, smooth: bool = True) -> Figure:
         shown = _draw_overlay(right, explanation, i, smooth)
         left.set_title(_file_name(explanation.images.names[i]), fontsize=8, loc="left")
         right.set_title(_prediction(explanation, i), fontsize=8, loc="left")
-        bar = figure.colorbar(shown, cax=right.inset_axes((1.03, 0, 0.035, 1)), alpha=OPACITY)
+        bar = figure.colorbar(shown, cax=right.inset_axes((1.03, 0, 0.035, 1)))
         bar.set_label(_unit(explanation, i), fontsize=7)
         bar.ax.tick_params(labelsize=7)
         bar.outline.set_visible(False)
@@ -178,10 +178,10 @@ def plot_tokens(images: SourceImages, colours: np.ndarray, norms: np.ndarray) ->
 
 def _draw_image(axes: Axes, images: SourceImages, index: int, grey: bool = False, frame: bool = True) -> None:
     """Draw in pixels of the original, with a frame around the model's crop and everything else faded."""
-    picture = images.previews[index]
+    preview = images.previews[index]
     height, width = images.sizes[index]
     left, top, right, bottom = region = images.regions[index]
-    flat = picture.astype(np.float64).mean(axis=2) if grey or picture.shape[2] == 1 else picture
+    flat = preview.astype(np.float64).mean(axis=2) if grey or preview.shape[2] == 1 else preview
     axes.imshow(
         flat, cmap="gray", vmin=0, vmax=255, extent=(0, width, height, 0),
         interpolation="nearest" if max(height, width) < PIXELATED_BELOW else "antialiased",
@@ -212,11 +212,11 @@ def _draw_overlay(axes: Axes, explanation: Explanation, index: int, smooth: bool
 
 def _crop(images: SourceImages, index: int) -> np.ndarray:
     """Return the preview's pixels of the model's crop; padding is white."""
-    picture = to_pillow(images.previews[index])
-    scale = picture.width / images.sizes[index][1]
+    preview = to_pillow(images.previews[index])
+    scale = preview.width / images.sizes[index][1]
     left, top, right, bottom = (round(edge * scale) for edge in images.regions[index])
-    crop = Image.new(picture.mode, (max(right - left, 1), max(bottom - top, 1)), "white")
-    crop.paste(picture, (-left, -top))
+    crop = Image.new(preview.mode, (max(right - left, 1), max(bottom - top, 1)), "white")
+    crop.paste(preview, (-left, -top))
     return np.asarray(crop)
 
 

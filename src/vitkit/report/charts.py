@@ -70,7 +70,7 @@ def chart(title: str, lines: Sequence[Line], x_name: str = "epoch", from_zero: b
     """Return a figure; without points it states that nothing was logged."""
     lines = [Line(k.name, downsample(k.points), k.style, k.smooth, k.dots) for k in lines if k.points]
     if not lines:
-        return f"<figure class='chart'><h3>{escape(title)}</h3><p>No values logged yet.</p></figure>\n"
+        return f"<figure class='chart'><h3>{escape(title)}</h3><p>No values logged.</p></figure>\n"
     every = [point for k in lines for point in k.points]
     frame = Frame(
         x=_axis_range([x for x, _ in every], from_zero=x_name == "epoch"),

@@ -27,14 +27,14 @@ def letter(index: int) -> str:
 def comparison_page(runs: Sequence[RunRecord]) -> str:
     names = ", ".join(f"{letter(i)} {run.name}" for i, run in enumerate(runs))
     body = [
-        header(f"{len(runs)} runs compared", names, SECTIONS),
+        header(f"Comparison of {len(runs)} runs", names, SECTIONS),
         section("Results", _legend(runs), _numbers(runs), _seeds(runs), _differences(runs)),
         section("Learning curves", overlaid_curves(runs, letter)),
         section("Significance tests", _tests(runs)),
         section("F1 per class", _classes(runs)),
         section("Reproduce", *(heading(f"{letter(i)} {run.name}") + reproduction(run) for i, run in enumerate(runs))),
     ]
-    return page(f"vitkit: {len(runs)} runs compared", body)
+    return page(f"vitkit: comparison of {len(runs)} runs", body)
 
 
 def _legend(runs: Sequence[RunRecord]) -> str:
@@ -49,7 +49,7 @@ def _legend(runs: Sequence[RunRecord]) -> str:
 
 
 def _numbers(runs: Sequence[RunRecord]) -> str:
-    columns = ["run", "data", "model", "test top-1", "95 % interval", "val top-1", "calibration error", "NLL",
+    columns = ["run", "data", "model", "test top-1", "95 % interval", "val top-1", "ECE", "NLL",
                "parameters, M", "epochs", "time"]  # fmt: skip
     return table(columns, [_row(i, run) for i, run in enumerate(runs)], "Results of each run")
 
@@ -82,9 +82,9 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
         split = "test" if all(r.split == "test" for r in group) else "val"
         mean = mean_interval([r.result[split]["top1"] for r in group if r.result])
         found.append(
-            text(f"{len(group)} seeds of {group[0].model} on {group[0].recipe.data}: {split} top-1 {mean.mean:.2%} on "
-                 f"average, 95 % interval {max(mean.interval[0], 0):.2%} to {min(mean.interval[1], 1):.2%} "
-                 f"(Student's t, standard deviation {100 * mean.std:.2f} points).")
+            text(f"Mean of {len(group)} seeds of {group[0].model} on {group[0].recipe.data}: {split} top-1 "
+                 f"{mean.mean:.2%}, 95 % interval {max(mean.interval[0], 0):.2%} to {min(mean.interval[1], 1):.2%} "
+                 f"(Student's t; standard deviation {100 * mean.std:.2f} points).")
         )  # fmt: skip
     return "".join(found)
 
@@ -158,4 +158,4 @@ def _classes(runs: Sequence[RunRecord]) -> str:
         scores = [e.per_class[k].f1 for _, e in finished]
         known = [s for s in scores if s is not None]
         rows.append([name, *(percent(s) for s in scores), percent(max(known) - min(known)) if known else percent(None)])
-    return table(columns, rows, "F1 per class")
+    return table(columns, rows, "F1 of each run, and the range over the runs")

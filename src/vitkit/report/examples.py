@@ -88,7 +88,7 @@ def explanations_section(assets: RunAssets, evaluation: Evaluation, *more: str) 
         for i in range(len(examples))
     ]  # fmt: skip
     about = (
-        f"Held-out images. Attention: exact softmax weights of the last layer ({describe_query(model)}), as the mean "
+        f"Held-out images. Attention of the last layer, {describe_query(model)}: exact softmax weights, as the mean "
         "of all heads and then per head on one scale. It shows where the model attends, for any class. "
         f"{DEFAULT_METHOD.capitalize()}: {METHODS[DEFAULT_METHOD].description}, for the predicted class."
     )

@@ -38,7 +38,7 @@ def run_page(run: RunRecord) -> str:
     if assets.model is not None:
         body.append(model_section(assets, run.evaluation))
     body.append(section("Reproduce", reproduction(run)))
-    return page(_title(run), [_header(run, FINISHED if run.result else UNFINISHED), *body])
+    return page(f"vitkit: {_title(run)}", [_header(run, FINISHED if run.result else UNFINISHED), *body])
 
 
 def live_page(run: RunRecord, refresh: int) -> str:
@@ -49,7 +49,7 @@ def live_page(run: RunRecord, refresh: int) -> str:
         section("Learning curves", learning_curves(run)),
         section("Reproduce", reproduction(run)),
     ]
-    return page(_title(run), body, refresh)
+    return page(f"vitkit: {_title(run)}", body, refresh)
 
 
 def reproduction(run: RunRecord) -> str:
@@ -82,11 +82,16 @@ def command(run: RunRecord) -> str:
 
 
 def _title(run: RunRecord) -> str:
-    return f"vitkit: {run.model} on {run.recipe.data}"
+    return f"{_file_name(run.recipe.data)}: {_file_name(run.model)}"
 
 
 def _header(run: RunRecord, sections: tuple[str, ...]) -> str:
-    return header(f"{run.recipe.data}: {run.model}", f"run {run.name}, seed {run.recipe.seed}", sections)
+    return header(_title(run), f"run {run.name}, seed {run.recipe.seed}", sections)
+
+
+def _file_name(path: str) -> str:
+    """Return the last part of a path; names of data sets and models stay as they are."""
+    return path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
 
 
 def _summary(run: RunRecord) -> str:
