@@ -1,4 +1,4 @@
-"""Maps against plain references that are written here from the formulas and share no code with the package."""
+"""Maps equal plain references that are written from the formulas and share no code with the package."""
 
 import math
 

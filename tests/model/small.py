@@ -1,4 +1,4 @@
-"""Small models that between them use every option: what the tests of this folder build on."""
+"""Small models that together use every option; the tests of this folder share them."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def small_config(**changes: Any) -> ViTConfig:
 
 
 def small_model(seed: int = 0, **changes: Any) -> ViT:
-    """Every parameter is moved off its initial value: zeros and ones would hide a part that is left out."""
+    """Create a model whose parameters all differ from their initial values: zeros and ones would hide missing parts."""
     model = create_model(small_config(**changes), seed=seed).eval()
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():

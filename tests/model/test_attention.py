@@ -50,10 +50,10 @@ def test_rows_sum_to_one_over_all_tokens(options):
     assert maps.shape == (3, 2, model.config.heads, tokens, tokens)
     assert_close(maps.sum(dim=-1), torch.ones(maps.shape[:-1]))
     assert (maps >= 0).all()
-    assert (maps.amax(dim=-1) - maps.amin(dim=-1)).max() > 0.05  # not the uniform map of a model that sees nothing
+    assert (maps.amax(dim=-1) - maps.amin(dim=-1)).max() > 0.05  # far from uniform
 
 
-ASKED = {
+REQUESTS = {
     "one layer": dict(layers=[1]),
     "the last layer": dict(layers=[-1]),
     "layers in another order, one twice": dict(layers=[2, 0, 2]),
@@ -66,21 +66,21 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("options", REQUESTS.values(), ids=REQUESTS)
 @pytest.mark.parametrize("name", ["plain", "many"])
 @torch.no_grad()
-def test_requested_layers_heads_and_queries_equal_slices_of_the_full_maps(name, asked):
+def test_requested_layers_heads_and_queries_equal_slices_of_the_full_maps(name, options):
     model = small_model(**OPTIONS[name])
     images = random_images(model)
     expected = model.attention(images)
     for axis, kind in [(0, "layers"), (2, "heads"), (3, "queries")]:
-        if kind in asked:
-            expected = expected.index_select(axis, torch.tensor([i % expected.shape[axis] for i in asked[kind]]))
-    assert_close(model.attention(images, **asked), expected, rtol=1e-5, atol=1e-6)
+        if kind in options:
+            expected = expected.index_select(axis, torch.tensor([i % expected.shape[axis] for i in options[kind]]))
+    assert_close(model.attention(images, **options), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("options", "message"),
     [
         (dict(layers=[3]), "layer 3 is out of range: use 0…2, or -1 for the last"),
         (dict(layers=[0, -4]), "layer -4 is out of range"),
@@ -91,10 +91,10 @@ def test_requested_layers_heads_and_queries_equal_slices_of_the_full_maps(name, 
         (dict(queries=[-14]), "query -14 is out of range"),
     ],
 )
-def test_indices_out_of_range_are_refused_with_the_valid_range(asked, message):
+def test_indices_out_of_range_are_refused_with_the_valid_range(options, message):
     model = small_model()
     with pytest.raises(InputError) as caught:
-        model.attention(random_images(model), **asked)
+        model.attention(random_images(model), **options)
     assert message in str(caught.value)
 
 
@@ -133,7 +133,7 @@ def test_gradients_flow_through_the_maps():
     model = small_model()
     model.attention(random_images(model), layers=[1])[..., 0].sum().backward()
     assert model.blocks[1].attn.qkv.weight.grad.abs().max() > 0
-    assert model.blocks[2].attn.qkv.weight.grad is None  # nothing above the asked layer runs
+    assert model.blocks[2].attn.qkv.weight.grad is None  # nothing above the requested layer runs
 
 
 def test_projections_follow_the_head_width_not_the_model_width():

@@ -1,4 +1,4 @@
-"""Compiled and exported models, in a Python of their own: a tracer would see the annotations enforced here."""
+"""Compiled and exported models. They run in their own process, because a tracer would see the enforced annotations."""
 
 import subprocess
 import sys

@@ -28,13 +28,13 @@ WRONG = [
         ("heads", 0), ("head_width", 0), ("mlp_width", 0)]),
     (dict(stem=(32, 0)), "stem=(32, 0): must be at least 1"),
     *(({name: -1}, f"{name}=-1: must not be negative") for name in ("registers", "head_hidden", "num_classes")),
-    *(({name: rate}, f"{name}={rate}: a rate is at least 0 and below 1")
+    *(({name: rate}, f"{name}={rate}: must be at least 0 and below 1")
       for name in ("dropout", "attention_dropout", "drop_path") for rate in (-0.1, 1.0, float("nan"))),
     (dict(norm_eps=0.0), "norm_eps=0.0: must be above 0"),
     (dict(layer_scale=float("nan")), "layer_scale=nan: must be a finite number"),
     (dict(image_size=(224, 230)), "image width 230 is not a multiple of the patch width 16: use 224 or 240"),
     (dict(image_size=(12, 16)), "image height 12 is not a multiple of the patch height 16: use 16"),
-    (dict(stem=(8, 8, 8), patch_size=4, image_size=32), "a stem of 3 stride-2 convolutions divides the image by 8"),
+    (dict(stem=(8, 8, 8), patch_size=4, image_size=32), "a stem of 3 layers needs a patch height that 8 divides"),
     (dict(class_token=False), "pooling='cls' needs class_token=True"),
     (dict(position="sincos", width=6), "position='sincos' needs a width that is a multiple of 4 and at least 8, not 6"),
     (dict(position="sincos", width=4), "position='sincos' needs a width that is a multiple of 4 and at least 8, not 4"),
@@ -118,5 +118,5 @@ def test_replace_leaves_the_original_and_checks_the_new():
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"vit"'])
 def test_text_that_is_not_a_config_is_one_clear_error(text):
-    with pytest.raises(ConfigError, match="not a model config in JSON"):
+    with pytest.raises(ConfigError, match="invalid model config"):
         ViTConfig.from_json(text)

@@ -20,7 +20,7 @@ SHAPES = {
 
 
 def pair_of_embeddings(**changes):
-    """Convolution and matrix product with the same random weights."""
+    """Return patch embeddings by convolution and by matrix product, with the same random weights."""
     torch.manual_seed(0)
     conv, linear = (PatchEmbed(small_config(**changes, patch_embed=kind)) for kind in ("conv", "linear"))
     linear.load_state_dict(conv.state_dict())

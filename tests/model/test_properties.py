@@ -1,4 +1,4 @@
-"""What holds for every valid config, whatever its options."""
+"""Properties of every valid config."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ SIDE = st.integers(1, 3)
 
 @st.composite
 def configs(draw, **fixed):
-    """Small, and of every option that the config knows."""
+    """Draw small configs that use every option."""
     stem = tuple(draw(st.lists(st.integers(1, 5), max_size=2)))
     patch = tuple(2 ** len(stem) * draw(SIDE) for _ in "hw")
     class_token = draw(st.booleans())

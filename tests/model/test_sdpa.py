@@ -1,4 +1,4 @@
-"""Whichever kernel runs, attention means the same; and bf16 training on a CPU takes the one measured to be faster."""
+"""All kernels compute the same attention, and bf16 training on a CPU uses the one that was measured to be fastest."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ HALF, FULL = torch.bfloat16, torch.float32
     (FULL, True, True, 65, 0.0, [FULL]),
 ])  # fmt: skip
 def test_another_kernel_is_used_only_for_bf16_training(monkeypatch, dtype, grad, units, tokens, dropout, runs_in):
-    """The fused kernel, and in what; or the plain one."""
+    """`runs_in` lists the dtypes in which the fused kernel runs; it is empty for plain products."""
     seen: list[torch.dtype] = []
     real = torch.nn.functional.scaled_dot_product_attention
 

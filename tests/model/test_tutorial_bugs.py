@@ -1,4 +1,4 @@
-"""Mistakes of well-known tutorials. Each check passes on our model and fails as soon as the mistake is put into it."""
+"""Mistakes of well-known tutorials. Each check passes on our model and fails once the mistake is inserted."""
 
 import contextlib
 import copy
@@ -67,8 +67,8 @@ def check_images_are_apart(pooling):
     images, order = random_images(model, batch=4), torch.tensor([2, 0, 3, 1])
     logits = model(images)
     assert_close(model(images[order]), logits[order], rtol=1e-4, atol=1e-5)
-    # Attention across the batch passes the line above, for it is blind to order as well. Patch tokens then see those
-    # of other images, and class tokens see class tokens only, equal ones: all images get the same logits.
+    # Attention across the batch passes the line above, because it is permutation-equivariant as well. Patch tokens then
+    # attend to other images, and class tokens to equal class tokens: all images get the same logits.
     assert_close(model(images[:1]), logits[:1], rtol=1e-4, atol=1e-5)
     assert (logits[0] - logits[1]).abs().max() > 1e-2
 
@@ -120,7 +120,7 @@ def check_the_hidden_layer_is_not_linear():
 
 @torch.no_grad()
 def check_positions_follow_the_grid():
-    """A table that holds its own row and column, resampled, still rises evenly from one border to the other."""
+    """A resampled table of row and column coordinates still rises evenly from border to border."""
     for own, other in [((4, 4), (2, 2)), ((4, 4), (3, 4)), ((4, 9), (2, 3)), ((2, 6), (6, 2)), ((6, 6), (4, 9))]:
         model = create_model(
             small_config(image_size=own, patch_size=1, class_position=False, position_resample="bilinear")
@@ -157,7 +157,7 @@ def check_blocks_start_with_weights_of_their_own():
             assert not torch.equal(one.state_dict()[name], other.state_dict()[name])
 
 
-# --- the mistakes, as they are made ---
+# --- the mistakes ---
 
 
 def cut_by_reshape(images, patch):
@@ -181,7 +181,7 @@ def plain_scaled_by_the_model_width(q, k):
 
 
 def sequence_first(forward):
-    """`nn.MultiheadAttention` without batch_first takes the first axis for the sequence."""
+    """`nn.MultiheadAttention` without batch_first treats the first axis as the sequence."""
     return lambda self, x, *rest: forward(self, x.transpose(0, 1), *rest).transpose(0, 1)
 
 
@@ -229,7 +229,7 @@ def one_block_copied(model, *args, **kwargs):
         block.load_state_dict(model.blocks[0].state_dict())
 
 
-# the mistake → where it goes, what goes there, and the check that has to notice
+# mistake → (where it is inserted, attribute, replacement, the check that must fail)
 BUGS = {
     "reshape without permute": (patch_module, "patchify", cut_by_reshape, check_patches_are_squares_of_the_image),
     "channels reshaped into tokens": (

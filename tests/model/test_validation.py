@@ -55,7 +55,7 @@ def test_every_public_forward_checks_its_images():
             enter(images)
 
 
-# Here, under test, the annotations speak first where an axis or a dtype is wrong; users run without them.
+# Under pytest, enforced annotations catch wrong axes and dtypes first; users run without them.
 PLAIN = """
 import torch
 from vitkit.errors import InputError

@@ -1,4 +1,4 @@
-"""Random weights, and the comparison of outputs and gradients that every test of this folder ends in."""
+"""Random weights, and the comparison of outputs and gradients that the tests of this folder share."""
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -24,7 +24,7 @@ def peer(name: str) -> ModuleType:
 
 @torch.no_grad()
 def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Every parameter gets a value of its own, also those that start as zeros or ones and would hide a mistake."""
+    """Randomise every parameter, also those whose initial zeros or ones would hide a mistake."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)

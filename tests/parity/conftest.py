@@ -1,4 +1,4 @@
-"""Live comparison with the libraries that others use: their random weights in our model, the same numbers out."""
+"""Live comparison with other libraries: their random weights in our model give the same outputs."""
 
 import os
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Files of other libraries into a vitkit model and back: the libraries' own models give the same numbers."""
+"""Files of other libraries become a vitkit model and back; the libraries' own models give the same outputs."""
 
 import json
 
@@ -163,7 +163,7 @@ def test_torchvision_in_and_out(tmp_path, hidden):
 
 
 def google_names(state, heads, hidden=False, prefix=""):
-    """timm's tensors as the published .npz files name and shape them (Flax: kernels are input first)."""
+    """Return timm's tensors with the names and shapes of the published .npz files (Flax: kernels are input first)."""
     width = state["norm.weight"].shape[0]
     shape = (heads, width // heads)
     found = {
@@ -231,7 +231,7 @@ def test_the_hidden_layer_of_the_original_npz_is_kept(timm, tmp_path):
 @pytest.mark.parametrize("gated", [False, True])
 @torch.no_grad()
 def test_dinov2_checkpoints_load_as_timm_converts_them(timm, tmp_path, registers, gated):
-    """Built from the published naming: register_tokens, w12 and w3, a position row for the class token alone."""
+    """Published names: register_tokens, w12 and w3, and a position row for the class token only."""
     from timm.layers import SwiGLUPacked
     from timm.models.vision_transformer import checkpoint_filter_fn
 
@@ -307,7 +307,7 @@ PARTS = {
 
 
 def openai_names(state):
-    """The vision tower as OpenAI published it."""
+    """Return the vision tower with OpenAI's names."""
     body = "vision_model."
     found = {
         "class_embedding": state[f"{body}embeddings.class_embedding"],
@@ -335,7 +335,7 @@ def test_masked_autoencoders_of_transformers_are_read_without_their_decoder(tran
     ours, report = load_with_report(tmp_path)
     images = random_images((32, 32))
     assert set(report.dropped.values()) == {"masked pre-training"}
-    tokens = theirs.vit(images, noise=torch.arange(16.0).repeat(2, 1)).last_hidden_state  # nothing masked or moved
+    tokens = theirs.vit(images, noise=torch.arange(16.0).repeat(2, 1)).last_hidden_state  # no masking or shuffling
     assert_near(ours.forward_features(images), tokens)
 
 
@@ -351,7 +351,7 @@ def test_labels_and_preprocessing_of_transformers_round_trip(transformers, tmp_p
         "do_center_crop": True, "crop_size": {"height": 32, "width": 32},
         "do_normalize": True, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6],
     }  # fmt: skip
-    (tmp_path / "theirs" / "preprocessor_config.json").write_text(json.dumps(processor))
+    (tmp_path / "theirs" / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
     ours, report = load_with_report(tmp_path / "theirs")
     assert ours.info.class_names == ("cat", "dog", "emu")
     assert not report.assumed

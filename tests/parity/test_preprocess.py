@@ -1,4 +1,4 @@
-"""Our evaluation geometry and timm's, on the same images: not a single pixel differs."""
+"""Our evaluation preprocessing equals timm's in every pixel."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def compare(create_transform, image, size, fit, fraction, interpolation) -> None
         std=ours.std, is_training=False, use_prefetcher=True,
     )  # fmt: skip
     if fit == "pad" and min(image.size) / max(image.size) * min(size) < 1:
-        return  # timm rounds such a thin image to no pixels at all, and fails
+        return  # timm rounds such a thin image to zero pixels, and fails
     expected = np.asarray(theirs(image)).transpose(1, 2, 0)
     assert np.array_equal(ours.resize_and_crop(image), expected)
 
@@ -48,7 +48,7 @@ def test_square_sizes(create_transform, fit, fraction, interpolation) -> None:  
 
 @pytest.mark.parametrize("fit", CROP_MODES)
 def test_sizes_that_are_not_square(create_transform, fit) -> None:  # type: ignore[no-untyped-def]
-    # timm resizes these with its default, bilinear, whatever it is asked for
+    # timm always resizes these with its default, bilinear
     for width, height in SIZES[:7]:
         compare(create_transform, noise(width, height), (96, 160), fit, 0.875, "bilinear")
 

@@ -1,4 +1,4 @@
-"""Our state-dict keys are timm's: its weights load strictly, without a map."""
+"""Our state-dict keys are timm's: its weights load strictly, without conversion."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from .compare import assert_near, assert_same_numbers, random_images, randomise
 SIZE = dict(img_size=(32, 48), patch_size=(8, 8), embed_dim=48, depth=3, num_heads=4, num_classes=7, mlp_ratio=2)
 OURS = dict(image_size=(32, 48), patch_size=8, width=48, depth=3, heads=4, head_width=12, num_classes=7, mlp_width=96)
 
-# timm's options, and the same thing in ours
+# timm's options, and the equivalent config of vitkit
 CASES = {
     "class token": ({}, {}),
     "rectangular patches": (dict(patch_size=(16, 8)), dict(patch_size=(16, 8))),
@@ -145,7 +145,7 @@ def test_attention_maps_equal_what_timm_computes_with_its_fused_path_off(timm, q
 
 
 class Keep(nn.Module):
-    """Stands where timm's dropout of attention weights is, and keeps what passes."""
+    """Replace timm's attention dropout and record the weights."""
 
     def __init__(self, seen):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hugging Face models: separate query, key and value layers, which are ours one under the other."""
+"""Hugging Face models: their query, key and value layers, concatenated, are our qkv."""
 
 import re
 
@@ -13,7 +13,7 @@ from .compare import assert_near, assert_same_numbers, loaded, random_images, ra
 SIZE = dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, image_size=32, patch_size=8)
 OURS = dict(width=48, depth=3, heads=4, head_width=12, image_size=32, patch_size=8)
 
-# their names → ours, tried in this order; q, k and v, and gate and value, are joined afterwards
+# their names → ours, tried in this order; q, k, v and gate, value are concatenated afterwards
 NAMES = [
     (r"^(vit|dinov2_with_registers)\.", ""),
     (r"^embeddings\.cls_token", "cls_token"),
@@ -80,7 +80,7 @@ def test_vit_pooler_is_our_hidden_layer(transformers):
     model = randomise(transformers.ViTModel(vit_config(transformers)))
     config = ViTConfig(**OURS, mlp_width=96, norm_eps=1e-12, head_hidden=48, num_classes=1)
 
-    def with_head(state):  # ours has a classifier behind the hidden layer, which their bare model has not
+    def with_head(state):  # our classifier follows the hidden layer; their bare model has none
         like = state["pooler.dense.weight"]
         return {**convert(state), "head.weight": like.new_zeros(1, 48), "head.bias": like.new_zeros(1)}
 
@@ -97,9 +97,9 @@ def test_vit_pooler_is_our_hidden_layer(transformers):
 @pytest.mark.parametrize("size", [(64, 64), (16, 16), (32, 96)], ids=["larger", "smaller", "non-square"])
 @torch.no_grad()
 def test_vit_at_another_size_differs_only_by_position_resampling(transformers, size):
-    """Theirs interpolates without antialiasing, by a cubic with a = -0.75; ours, as timm's, with it, by a = -0.5.
+    """transformers interpolates without antialiasing and with a cubic of a = -0.75; we and timm use it, with a = -0.5.
 
-    So no other size can agree. With the table resampled their way, everything else does.
+    So other sizes cannot agree. With the table resampled as in transformers, everything else agrees.
     """
     model = randomise(transformers.ViTForImageClassification(vit_config(transformers)))
     state, grid = convert(model.state_dict()), (size[0] // 8, size[1] // 8)
@@ -160,7 +160,7 @@ def test_dinov3_gives_the_same_tokens_and_gradients_with_rotary_positions(transf
 
 
 def keys_without_bias(state):
-    """DINOv3 as released gives its keys none: a zero in ours."""
+    """Released DINOv3 models have no key bias: ours is zero."""
     for name in [name for name in state if name.endswith("q_proj.bias")]:
         state.setdefault(name.replace("q_proj", "k_proj"), torch.zeros_like(state[name]))
     return state

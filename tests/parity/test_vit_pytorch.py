@@ -1,4 +1,4 @@
-"""vit-pytorch: a head width of its own, patches cut as (row, column, channel), and two more norms around them."""
+"""vit-pytorch: any head width, patches flattened as (row, column, channel), and two more norms around them."""
 
 import re
 

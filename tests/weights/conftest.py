@@ -14,6 +14,7 @@ CONFIG = dict(width=64, depth=2, heads=1, mlp_width=32, image_size=8, patch_size
 
 
 def tensors() -> dict[str, torch.Tensor]:
+    """Return the state dict of a small model."""
     return dict(create_model(CONFIG, seed=0).state_dict())
 
 

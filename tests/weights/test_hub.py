@@ -25,12 +25,12 @@ def test_hub_names_need_the_hub_library_and_a_network_or_the_cache(monkeypatch, 
 
 
 def test_a_cached_hub_model_loads_offline_with_its_name_as_origin(monkeypatch, tmp_path):
-    """The cache as huggingface_hub lays it out."""
+    """The test builds the cache with the layout of huggingface_hub."""
     model = create_model(CONFIG, seed=0)
     snapshot = tmp_path / "models--owner--name" / "snapshots" / ("a" * 40)
     write_model(model, snapshot, "timm")
     (tmp_path / "models--owner--name" / "refs").mkdir()
-    (tmp_path / "models--owner--name" / "refs" / "main").write_text("a" * 40)
+    (tmp_path / "models--owner--name" / "refs" / "main").write_text("a" * 40, encoding="utf-8")
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))

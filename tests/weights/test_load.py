@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
+
 from vitkit.cli.main import main
 from vitkit.data.preprocess import Preprocess
+from vitkit.model import ViT
+from vitkit.weights import tensor_files
 from vitkit.weights.load import load_model, load_with_report
 from vitkit.weights.model_dir import save_model
 
@@ -19,12 +23,12 @@ def test_assumptions_about_a_bare_file_are_reported_and_stored_in_the_model_fold
     assert model.info.origin["assumed"] == list(report.assumed)
     save_model(model, tmp_path / "kept")
     assert load_model(tmp_path / "kept").info.origin == model.info.origin
-    assert "heads=1" in (tmp_path / "kept" / "README.md").read_text()
+    assert "heads=1" in (tmp_path / "kept" / "README.md").read_text(encoding="utf-8")
 
 
 def test_given_preprocessing_is_not_reported_as_an_assumption(bare, tmp_path):
     seen = Preprocess(size=(8, 8), mean=(0.1, 0.2, 0.3))
-    (tmp_path / "seen.json").write_text(json.dumps(seen.to_dict()))
+    (tmp_path / "seen.json").write_text(json.dumps(seen.to_dict()), encoding="utf-8")
     for given in (seen, seen.to_dict(), tmp_path / "seen.json"):
         model, report = load_with_report(bare, preprocess=given)
         assert model.info.preprocess == seen
@@ -54,3 +58,15 @@ def test_eval_measures_real_weights_with_the_class_names_given(deit, tmp_path, c
     (tmp_path / "chelsea.png").rename(tmp_path / "test" / "Egyptian cat" / "a.png")
     assert main(["eval", weights, str(tmp_path), "--class-names", names, "--split", "test", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["top1"] == 1.0
+
+
+@pytest.mark.parametrize("kind", ["model folder", "other library"])
+def test_loading_parses_the_config_once_and_builds_one_model(bare, tmp_path, monkeypatch, kind):
+    source = save_model(load_model(bare), tmp_path / "model") if kind == "model folder" else bare
+    built, parsed = [], []
+    build, parse = ViT.__init__, tensor_files.json.loads
+    monkeypatch.setattr(ViT, "__init__", lambda self, *args: (built.append(1), build(self, *args))[1])
+    monkeypatch.setattr(tensor_files.json, "loads", lambda text: (parsed.append(1), parse(text))[1])
+    load_model(source)
+    assert len(built) == 1
+    assert len(parsed) == (kind == "model folder")

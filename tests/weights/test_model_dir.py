@@ -52,11 +52,11 @@ def test_class_names_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
 
 def edit_config(folder: Path, **changes: object) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
 
 def edit_weights(folder: Path, change: object) -> None:
-    """Another weights file under a config that names its hash: what is wrong is then in the tensors."""
+    """Change the tensors and update the digest in the config, so that only the tensors are wrong."""
     path = folder / "model.safetensors"
     tensors = load_file(path)
     change(tensors)
@@ -74,15 +74,21 @@ def flip_a_byte(folder: Path) -> None:
 DAMAGE = {
     "no such folder": (lambda f: f.rename(f.with_name("away")), "no model at"),
     "no config": (lambda f: (f / "config.json").unlink(), "contains no config.json"),
-    "a run that has not ended": (
-        lambda f: [(f / "config.json").unlink(), (f / "recipe.json").write_text("{}")],
+    "an unfinished run": (
+        lambda f: [(f / "config.json").unlink(), (f / "recipe.json").write_text("{}", encoding="utf-8")],
         "is an unfinished run: .*--resume",
     ),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
     "other weights": (flip_a_byte, "SHA-256 differs"),
-    "config is no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is damaged"),
-    "config is no object": (lambda f: (f / "config.json").write_text("[]"), "config.json is damaged"),
-    "config lacks a key": (lambda f: (f / "config.json").write_text('{"model_type": "vitkit"}'), "damaged: KeyError"),
+    "config is not JSON": (lambda f: (f / "config.json").write_text("{", encoding="utf-8"), "config.json is damaged"),
+    "config is not an object": (
+        lambda f: (f / "config.json").write_text("[]", encoding="utf-8"),
+        "config.json is damaged",
+    ),
+    "config lacks a key": (
+        lambda f: (f / "config.json").write_text('{"model_type": "vitkit"}', encoding="utf-8"),
+        "damaged: KeyError",
+    ),
     "another kind of model": (lambda f: edit_config(f, model_type="vit"), "model_type is 'vit'"),
     "an impossible config": (lambda f: edit_config(f, model={**CONFIG, "width": -1}), "width=-1: must be at least 1"),
     "not safetensors": (

@@ -1,4 +1,4 @@
-"""Weights for other images than they were trained with."""
+"""Adapting weights to other images and classes than they were trained with."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_without_changes_the_same_model_is_returned():
 def test_adapting_the_image_size_keeps_the_logits_at_that_size(options):
     model = with_info(**options)
     images = random_images(model, size=(24, 40))
-    expected = model(images)  # resampled in passing
+    expected = model(images)  # the forward resamples the positions
     adapted, said = adapt_model(model, image_size=(24, 40))
     assert_close(adapted(images), expected)
     assert adapted.config.image_size == adapted.info.preprocess.size == (24, 40)
@@ -47,7 +47,7 @@ def test_adapting_the_image_size_keeps_the_logits_at_that_size(options):
 @pytest.mark.parametrize("factor", [2, 3])
 @torch.no_grad()
 def test_resized_patches_of_a_resized_image_give_the_same_tokens(factor):
-    """The promise of the pseudo-inverse, where patches grow: nothing of the original is lost."""
+    """The pseudo-inverse is exact if patches grow: no information is lost."""
     weight = torch.randn(10, 3, 4, 8, dtype=torch.float64)
     patches = torch.randn(6, 3, 4, 8, dtype=torch.float64)
     size = (4 * factor, 8 * factor)

@@ -1,4 +1,4 @@
-"""Untrusted files: damaged, lying or hostile ones give one line; no code is run, no memory is allocated."""
+"""Untrusted files: damaged or hostile ones give a one-line error, run no code and allocate no memory."""
 
 import io
 import json
@@ -53,7 +53,7 @@ def test_huge_sizes_declared_in_safetensors(tmp_path, refused, header):
 
 
 class Harm:
-    """Unpickled, it would make a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -143,7 +143,7 @@ def test_truncated_npz(tmp_path, refused, keep):
 
 
 def sharded(folder: Path) -> dict[str, str]:
-    """Two shards and their index; the table of it."""
+    """Write two shards and their index; return its weight map."""
     folder.mkdir()
     found = sorted(tensors().items())
     table = {}
@@ -152,12 +152,12 @@ def sharded(folder: Path) -> dict[str, str]:
         save_file(dict(part), folder / name)
         table |= {key: name for key, _ in part}
     index(folder, table)
-    (folder / "config.json").write_text('{"model_type": "something"}')
+    (folder / "config.json").write_text('{"model_type": "something"}', encoding="utf-8")
     return table
 
 
 def index(folder: Path, table: object) -> None:
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}), encoding="utf-8")
 
 
 def test_shards_load_as_one_checkpoint(tmp_path):
@@ -192,7 +192,7 @@ def test_an_index_that_does_not_match_its_shards_is_refused(tmp_path, refused, t
 
 
 def test_other_files_and_missing_paths_are_refused(tmp_path, refused):
-    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "notes.txt").write_text("hello", encoding="utf-8")
     refused(tmp_path / "notes.txt", "is not a weights file")
     refused(tmp_path / "nothing", "no model at")
 

@@ -17,7 +17,7 @@ from vitkit.model.sdpa import Capture
 class Block(nn.Module):
     """z' = MSA(LN(z)) + z;  z = MLP(LN(z')) + z'.
 
-    Pre-norm: the residual path z → z is never normalised, so gradients reach the first block undiminished.
+    Pre-norm: the residual path z → z is never normalised, so gradients reach the first block unchanged.
     """
 
     def __init__(self, config: ViTConfig, drop_path: float = 0.0) -> None:

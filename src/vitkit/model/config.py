@@ -1,4 +1,4 @@
-"""`ViTConfig`: every number and choice that makes a Vision Transformer, checked when it is made."""
+"""`ViTConfig`: all architecture settings of a Vision Transformer, validated on creation."""
 
 import json
 import math
@@ -14,25 +14,25 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class ViTConfig:
-    """The defaults are ViT-B/16 at 224 pixels (Dosovitskiy et al. 2021, table 1).
+    """Architecture settings. The defaults are ViT-B/16 at 224 pixels (Dosovitskiy et al. 2021, table 1).
 
     Sizes are (height, width); a single number means a square.
     """
 
-    # The image and its patches (eq. 1)
+    # Images and patches (eq. 1)
     image_size: Pair = (224, 224)
     patch_size: Pair = (16, 16)
     in_channels: int = 3
-    patch_embed: Literal["conv", "linear"] = "conv"  # the same numbers, computed in two ways
-    stem: tuple[int, ...] = ()  # channels of 3×3 stride-2 convolutions before the patches (hybrid)
+    patch_embed: Literal["conv", "linear"] = "conv"  # two implementations of the same function
+    stem: tuple[int, ...] = ()  # channels of 3×3 stride-2 convolutions before the patches
 
-    # What stands before the patch tokens, and how tokens know their place
+    # Prefix tokens and positions
     class_token: bool = True
-    distillation: bool = False  # a second class token with a classifier of its own, which learns from a teacher (DeiT)
+    distillation: bool = False  # a second class token with its own classifier, trained by a teacher (DeiT)
     registers: int = 0
     position: Literal["learned", "sincos", "rotary", "none"] = "learned"
     position_resample: Literal["bicubic", "bilinear"] = "bicubic"
-    class_position: bool = True  # has the class token a row of its own in the learned table?
+    class_position: bool = True  # whether the learned table has a row for the class token
     pre_norm: bool = False  # a LayerNorm before the first block (CLIP)
 
     # The encoder (eq. 2 and 3)
@@ -48,38 +48,38 @@ class ViTConfig:
     norm_eps: float = 1e-6
 
     # From tokens to classes (eq. 4)
-    pooling: Literal["cls", "mean", "mean_all", "cls_mean", "attention"] = "cls"  # mean: of patch tokens only
-    final_norm: Literal["tokens", "pooled"] = "tokens"  # the last LayerNorm: before or after pooling
+    pooling: Literal["cls", "mean", "mean_all", "cls_mean", "attention"] = "cls"  # mean: patch tokens only
+    final_norm: Literal["tokens", "pooled"] = "tokens"  # the last LayerNorm is before or after pooling
     head_hidden: int = 0  # width of the tanh layer of the pre-training head; 0: a linear head
     num_classes: int = 1000  # 0: no classifier, the model returns pooled features
 
-    init: Literal["normal", "xavier"] = "normal"  # the first weights: as in timm and DeiT, or as in the paper's code
+    init: Literal["normal", "xavier"] = "normal"  # initial weights as in timm and DeiT, or as in the paper's code
 
-    # Regularisation while training
-    dropout: float = 0.0  # after the position embedding, in the MLP, after the attention projection
+    # Regularisation in training
+    dropout: float = 0.0  # after the position embedding, the attention projection and both layers of the MLP
     attention_dropout: float = 0.0
-    drop_path: float = 0.0  # stochastic depth: the rate of the last block, rising linearly from 0
+    drop_path: float = 0.0  # stochastic depth: rises linearly from 0 to this rate in the last block
 
     def __post_init__(self) -> None:
         for name in ("image_size", "patch_size"):
             object.__setattr__(self, name, _pair(name, getattr(self, name)))
         settings.check_types(self)
         _check_ranges(self)
-        _check_together(self)
+        _check_combinations(self)
 
     @property
     def grid(self) -> Pair:
-        """Patches down and across, at `image_size`."""
+        """The number of patches (down, across) at `image_size`."""
         return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
 
     @property
     def prefix(self) -> int:
-        """How many tokens stand before the first patch token."""
+        """The number of tokens before the first patch token."""
         return int(self.class_token) + int(self.distillation) + self.registers
 
     @property
     def pooled_width(self) -> int:
-        """How many numbers pooling makes of an image; cls_mean sets class token and mean side by side."""
+        """The width of the pooled features; cls_mean concatenates class token and mean."""
         return self.width * (2 if self.pooling == "cls_mean" else 1)
 
     def replace(self, **changes: Any) -> "ViTConfig":
@@ -100,9 +100,9 @@ class ViTConfig:
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ConfigError(f"not a model config in JSON: {error}") from error
+            raise ConfigError(f"invalid model config: not JSON: {error}") from error
         if not isinstance(values, dict):
-            raise ConfigError(f"not a model config in JSON: expected an object, got {type(values).__name__}")
+            raise ConfigError(f"invalid model config: expected a JSON object, got {type(values).__name__}")
         return cls.from_dict(values)
 
 
@@ -113,22 +113,12 @@ def _pair(name: str, value: Any) -> Pair:
     return pair[0], pair[1]
 
 
-_AT_LEAST_ONE = (
-    "image_size",
-    "patch_size",
-    "in_channels",
-    "stem",
-    "width",
-    "depth",
-    "heads",
-    "head_width",
-    "mlp_width",
-)
+_POSITIVE = ("image_size", "patch_size", "in_channels", "stem", "width", "depth", "heads", "head_width", "mlp_width")
 _RATES = ("dropout", "attention_dropout", "drop_path")
 
 
 def _check_ranges(config: ViTConfig) -> None:
-    for name in _AT_LEAST_ONE:
+    for name in _POSITIVE:
         value = getattr(config, name)
         if min(value if isinstance(value, tuple) else (value,), default=1) < 1:
             raise ConfigError(f"{name}={value!r}: must be at least 1")
@@ -137,14 +127,14 @@ def _check_ranges(config: ViTConfig) -> None:
             raise ConfigError(f"{name}={getattr(config, name)}: must not be negative")
     for name in _RATES:
         if not 0 <= getattr(config, name) < 1:
-            raise ConfigError(f"{name}={getattr(config, name)}: a rate is at least 0 and below 1")
+            raise ConfigError(f"{name}={getattr(config, name)}: must be at least 0 and below 1")
     if not 0 < config.norm_eps < 1:
         raise ConfigError(f"norm_eps={config.norm_eps}: must be above 0 and below 1")
     if config.layer_scale is not None and not math.isfinite(config.layer_scale):
         raise ConfigError(f"layer_scale={config.layer_scale}: must be a finite number")
 
 
-def _check_together(c: ViTConfig) -> None:
+def _check_combinations(c: ViTConfig) -> None:
     for side, image, patch in zip(("height", "width"), c.image_size, c.patch_size, strict=True):
         if image % patch:
             below, above = image // patch * patch, (image // patch + 1) * patch
@@ -152,13 +142,13 @@ def _check_together(c: ViTConfig) -> None:
             raise ConfigError(f"image {side} {image} is not a multiple of the patch {side} {patch}: use {near}")
         if patch % 2 ** len(c.stem):
             raise ConfigError(
-                f"a stem of {len(c.stem)} stride-2 convolutions divides the image by {2 ** len(c.stem)}, "
-                f"which does not divide the patch {side} {patch}: use fewer stem layers or another patch_size"
+                f"a stem of {len(c.stem)} layers needs a patch {side} that {2 ** len(c.stem)} divides, not {patch}: "
+                "use fewer stem layers or another patch_size"
             )
     if c.pooling in ("cls", "cls_mean") and not c.class_token:
         raise ConfigError(f"pooling={c.pooling!r} needs class_token=True: set it, or use pooling='mean'")
     if c.pooling == "cls_mean" and c.final_norm == "pooled":
-        raise ConfigError("pooling='cls_mean' needs final_norm='tokens': both of its parts are normed tokens")
+        raise ConfigError("pooling='cls_mean' needs final_norm='tokens'")
     if c.distillation and (c.pooling != "cls" or c.final_norm != "tokens" or c.head_hidden):
         raise ConfigError("distillation=True needs pooling='cls', final_norm='tokens' and head_hidden=0, as in DeiT")
     if c.position == "sincos" and (c.width % 4 or c.width < 8):
@@ -166,4 +156,4 @@ def _check_together(c: ViTConfig) -> None:
     if c.position == "rotary" and c.head_width % 4:
         raise ConfigError(f"position='rotary' needs a head_width that is a multiple of 4, not {c.head_width}")
     if c.head_hidden and not c.num_classes:
-        raise ConfigError(f"head_hidden={c.head_hidden} with num_classes=0: a hidden layer needs a classifier after it")
+        raise ConfigError(f"head_hidden={c.head_hidden} with num_classes=0: set num_classes, or head_hidden=0")

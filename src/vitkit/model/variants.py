@@ -1,4 +1,4 @@
-"""The named models: one table of sizes, one of the patches and resolutions they come in."""
+"""The model variants by name: a table of sizes, and a table of their patch sizes and resolutions."""
 
 import fnmatch
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from vitkit.model.config import ViTConfig
 
 
 @dataclass(frozen=True)
-class Size:
+class ModelSize:
     width: int
     depth: int
     heads: int
@@ -22,16 +22,16 @@ DEIT = "Touvron et al. 2021, DeiT, table 1"
 SCALING = "Zhai et al. 2022, Scaling Vision Transformers, table 2"
 
 SIZES = {
-    "tiny": Size(192, 12, 3, 768, DEIT),
-    "small": Size(384, 12, 6, 1536, DEIT),
-    "base": Size(768, 12, 12, 3072, VIT),
-    "large": Size(1024, 24, 16, 4096, VIT),
-    "huge": Size(1280, 32, 16, 5120, VIT),
-    "giant": Size(1408, 40, 16, 6144, SCALING),
-    "gigantic": Size(1664, 48, 16, 8192, SCALING),
+    "tiny": ModelSize(192, 12, 3, 768, DEIT),
+    "small": ModelSize(384, 12, 6, 1536, DEIT),
+    "base": ModelSize(768, 12, 12, 3072, VIT),
+    "large": ModelSize(1024, 24, 16, 4096, VIT),
+    "huge": ModelSize(1280, 32, 16, 5120, VIT),
+    "giant": ModelSize(1408, 40, 16, 6144, SCALING),
+    "gigantic": ModelSize(1664, 48, 16, 8192, SCALING),
 }
 
-# size → patch → resolutions
+# size → patch size → resolutions
 RELEASED: dict[str, dict[int, tuple[int, ...]]] = {
     "tiny": {16: (224, 384)},
     "small": {32: (224, 384), 16: (224, 384), 14: (224,), 8: (224,)},
@@ -42,11 +42,11 @@ RELEASED: dict[str, dict[int, tuple[int, ...]]] = {
     "gigantic": {14: (224,)},
 }
 
-# Models for 32-pixel images. `stem` names those that see the image through strided convolutions first.
+# Models for small images. `stem` in the name: strided convolutions come before the patches.
 SMALL: dict[str, tuple[dict[str, Any], str]] = {
     "vit_nano_patch4_32": (
         dict(width=48, depth=4, heads=4, head_width=12, mlp_width=192, patch_size=4, pooling="mean", class_token=False),
-        "the classic from-scratch CIFAR-10 model",
+        "the usual CIFAR-10 model of from-scratch tutorials",
     ),
     "vit_micro_patch4_32": (
         dict(width=192, depth=6, heads=3, mlp_width=768, patch_size=4, pooling="mean", class_token=False),
@@ -60,12 +60,12 @@ SMALL: dict[str, tuple[dict[str, Any], str]] = {
     "vit_pico_stem8_32": (
         dict(width=80, depth=4, heads=4, head_width=20, mlp_width=160, patch_size=8, stem=(32, 64, 64),
              position="rotary", pooling="mean", class_token=False),
-        "three convolutions leave a quarter of the tokens: the cheapest step of these",
+        "three convolutions leave a quarter of the tokens: the cheapest training step",
     ),
     "vit_micro_stem4_32": (
         dict(width=128, depth=4, heads=4, head_width=32, mlp_width=256, patch_size=4, stem=(64, 128), position="rotary",
              pooling="mean", class_token=False),
-        "between pico and mini, for an hour or two of a CPU",
+        "between pico and mini, for one or two hours on a CPU",
     ),
     "vit_mini_stem4_32": (
         dict(width=256, depth=7, heads=4, head_width=64, mlp_width=512, patch_size=4, stem=(32, 64), pooling="mean",
@@ -111,7 +111,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def find_variants(pattern: str = "*") -> list[Variant]:
-    """Those whose name matches a shell pattern, or contains the word."""
+    """Return the variants whose name matches a shell pattern or contains it."""
     names = [n for n in VARIANTS if fnmatch.fnmatch(n, pattern) or pattern in n]
     if not names:
         raise UnknownNameError("model", pattern, VARIANTS, "`vitkit models` lists them")
@@ -119,6 +119,7 @@ def find_variants(pattern: str = "*") -> list[Variant]:
 
 
 def get_config(name: str) -> ViTConfig:
+    """Return the config of a variant, or suggest similar names."""
     if name not in VARIANTS:
         raise UnknownNameError("model", name, VARIANTS, "`vitkit models` lists them")
     return VARIANTS[name].config
