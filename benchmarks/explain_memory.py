@@ -21,7 +21,7 @@ import torch
 from heading import heading
 
 import vitkit
-from vitkit.bench.memory import of_this_process
+from vitkit.bench.memory import process_memory
 from vitkit.explanation import attention_maps
 from vitkit.runtime.timing import medians, time_calls
 
@@ -40,10 +40,10 @@ def kinds(model: vitkit.ViT, images: torch.Tensor) -> dict[str, Callable[[], tor
 def peak(run: Callable[[], torch.Tensor]) -> dict[str, float]:
     """Return the MiB above what is held, and the total, of a second run: the first one is a warm-up."""
     run()
-    held = of_this_process("VmRSS")
+    held = process_memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # reset the peak
     run()
-    return {"above": (of_this_process("VmHWM") - held) / 2**20, "all": of_this_process("VmHWM") / 2**20}
+    return {"above": (process_memory("VmHWM") - held) / 2**20, "all": process_memory("VmHWM") / 2**20}
 
 
 def main() -> None:

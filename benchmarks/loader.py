@@ -16,7 +16,7 @@ from pathlib import Path
 from heading import heading
 from PIL import Image
 
-from vitkit.bench.loading import loading
+from vitkit.bench import bench_loading
 from vitkit.data.dataset import Split
 from vitkit.data.open import open_data
 from vitkit.model.variants import get_config
@@ -58,7 +58,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory(prefix="vitkit-loader-") as scratch:
         for title, split, model, batch in contests(options.groceries, options.cifar10, Path(scratch)):
-            found = loading(split, get_config(model), batch, rounds=options.rounds)
+            found = bench_loading(split, get_config(model), batch, rounds=options.rounds)
             rows += [{"data": title, "model": model, **row.to_dict()} for row in found]
     if options.json:
         json.dump({"where": heading("pillow"), "rows": rows}, sys.stdout, indent=2)

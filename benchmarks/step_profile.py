@@ -10,7 +10,7 @@ import torch
 from heading import heading
 from torch.profiler import ProfilerActivity, profile
 
-from vitkit.bench.training import Job, prepare
+from vitkit.bench.training import TrainingJob, prepare
 from vitkit.model.variants import get_config
 
 JOBS = {"vit_nano_patch4_32": 256, "vit_micro_patch4_32": 128, "vit_small_patch16_224": 16}  # batch
@@ -33,13 +33,13 @@ def main() -> None:
     print(f"{'':34}{'ms a step':>10}" + "".join(f"{kind:>17}" for kind in (*KINDS, "the rest")))
     for name, batch in JOBS.items():
         for who in ("vitkit fp32", "timm fp32"):
-            spent = shares(who, Job(get_config(name), batch), a.steps)
+            spent = shares(who, TrainingJob(get_config(name), batch), a.steps)
             total = sum(spent.values())
             columns = "".join(f"{spent[kind] / total:>17.1%}" for kind in (*KINDS, "the rest"))
             print(f"{name:22} {who:11}{total / a.steps / 1e3:>10.0f}{columns}", flush=True)
 
 
-def shares(who: str, job: Job, steps: int) -> dict[str, float]:
+def shares(who: str, job: TrainingJob, steps: int) -> dict[str, float]:
     step = prepare(who, job)
     step()
     with profile(activities=[ProfilerActivity.CPU]) as seen:

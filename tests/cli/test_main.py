@@ -93,7 +93,7 @@ def test_a_wrong_command_line_is_one_line_in_a_process_too(tmp_path: Path) -> No
         (["predict", "x", "y", "--top", "all"], "--top: expected a whole number, not 'all'"),
         (["predict", "x", "y", "--batch", "all"], "--batch: expected auto or a whole number, not 'all'"),
         (["train", "digits", "--out", "x", "--minutes", "0"], "--minutes 0: must be above 0"),
-        (["predict", "x"], "no images to name"),
+        (["predict", "x"], "no images given"),
         (["predict", "x", "y", "--csv", "no/such.csv"], "--csv no/such.csv: folder no does not exist; create it"),
         (["explain", "x", "--out", "y"], "no images to explain"),
         (["embed", "x", "y", "--out", "no/such.npz"], "--out no/such.npz: folder no does not exist; create it"),

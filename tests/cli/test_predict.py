@@ -46,7 +46,7 @@ def test_lines_for_people_keep_going_past_a_bad_file(model: str, images: Path) -
     assert lines[0].endswith(f"{second.label} {second.score:.1%}")
     assert done.stderr.decode().splitlines() == [
         "vitkit: engine eager: 4 images, ready at once",
-        f"vitkit: left out: {images / 'c.png'}: is not an image of a known format (JPEG, PNG, WEBP, BMP, GIF, TIFF)",
+        f"vitkit: skipped: {images / 'c.png'}: is not an image of a known format (JPEG, PNG, WEBP, BMP, GIF, TIFF)",
         "vitkit: 1 of 4 images could not be read",
     ]
 
@@ -80,13 +80,13 @@ def test_a_dash_reads_one_image_from_standard_input(model: str, images: Path) ->
     assert entry["predictions"][0]["label"] == Predictor(model)(images / "a.png")[0].label
     bad = predict(model, "-", stdin=b"nothing")
     assert bad.returncode == 1
-    assert b"vitkit: left out: -: is not an image" in bad.stderr
+    assert b"vitkit: skipped: -: is not an image" in bad.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--json", "--csv", "x.csv"], "--json and --csv: choose one"),
+        (["--json", "--csv", "x.csv"], "--json and --csv exclude each other"),
         (["--top", "0"], "must be at least 1"),
         (["--engine", "tensorflow"], "unknown engine 'tensorflow'"),
         (["--csv", "/no/such/folder/x.csv"], "folder /no/such/folder does not exist"),

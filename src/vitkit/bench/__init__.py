@@ -1,7 +1,8 @@
-"""Speed and memory, beside the libraries that people use: everything takes turns in one run."""
+"""Benchmarks speed and memory against other libraries, in interleaved rounds of one run."""
 
-from vitkit.bench.harness import Row
-from vitkit.bench.inference import inference
-from vitkit.bench.training import training
+from vitkit.bench.harness import BenchResult
+from vitkit.bench.inference import bench_inference
+from vitkit.bench.loading import bench_loading
+from vitkit.bench.training import bench_training
 
-__all__ = ["Row", "inference", "training"]
+__all__ = ["BenchResult", "bench_inference", "bench_loading", "bench_training"]

@@ -1,18 +1,18 @@
-"""Our architecture in other libraries. Weights are random: speed does not depend on them."""
+"""Builds the same architecture in other libraries. Weights are random: speed does not depend on them."""
 
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
-from vitkit.bench.naive_vit import TutorialViT
+from vitkit.bench.naive_vit import NaiveViT
 from vitkit.model import ViTConfig
 from vitkit.weights import timm_config
 from vitkit.weights.reference_models import ReferenceUnavailable, import_library
 
 
-class Absent(Exception):
-    """This peer cannot take part; says why, and what would help."""
+class BaselineUnavailable(Exception):
+    """A baseline cannot be built. The message gives the reason and a remedy."""
 
 
 def _timm(c: ViTConfig) -> nn.Module:
@@ -53,31 +53,32 @@ def _vit_pytorch(c: ViTConfig) -> nn.Module:
     )  # fmt: skip
 
 
-# name on the command line → (package, how to build it)
-PEERS: dict[str, tuple[str, Callable[[ViTConfig], nn.Module]]] = {
+# name on the command line → (package, function that builds the model)
+BASELINES: dict[str, tuple[str, Callable[[ViTConfig], nn.Module]]] = {
     "timm": ("timm", _timm),
     "hf": ("transformers", _hf),
     "torchvision": ("torchvision", _torchvision),
     "vit-pytorch": ("vit-pytorch", _vit_pytorch),
-    "tutorial": ("", TutorialViT),
+    "tutorial": ("", NaiveViT),
 }
 
 
-def _more_than_plain(c: ViTConfig) -> bool:
+def _has_extensions(c: ViTConfig) -> bool:
     return bool(c.registers or c.layer_scale or c.qk_norm or c.distillation or c.mlp == "swiglu")
 
 
-def build_peer(name: str, config: ViTConfig) -> nn.Module:
-    package, build = PEERS[name]
+def build_baseline(name: str, config: ViTConfig) -> nn.Module:
+    """Return the architecture in the named library, or raise `BaselineUnavailable`."""
+    package, build = BASELINES[name]
     if config.stem or config.position == "rotary" or config.image_size[0] != config.image_size[1]:
-        raise Absent("has no stem, rotary positions or oblong images: compare a plain ViT")
-    if name != "timm" and _more_than_plain(config):
-        raise Absent(
-            "has no registers, LayerScale, SwiGLU, QK-norm or distillation token: compare a plain ViT, or timm"
+        raise BaselineUnavailable("does not support a stem, rotary positions or non-square images: compare a plain ViT")
+    if name != "timm" and _has_extensions(config):
+        raise BaselineUnavailable(
+            "does not support registers, LayerScale, SwiGLU, QK-norm or distillation: compare a plain ViT, or timm"
         )
     if name == "torchvision" and config.in_channels != 3:
-        raise Absent("takes images of three channels only")
+        raise BaselineUnavailable("supports only images of three channels")
     try:
         return build(config)
     except ReferenceUnavailable as error:
-        raise Absent(f"{error}: pip install {package}") from error
+        raise BaselineUnavailable(f"{error}: pip install {package}") from error

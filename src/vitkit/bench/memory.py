@@ -1,42 +1,44 @@
-"""How much memory a contestant takes at most: each runs alone, in a new process that does nothing else."""
+"""Measures peak memory. Each competitor runs alone in a new process."""
 
 import multiprocessing
-import resource
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from vitkit.errors import WorkError
 from vitkit.runtime.timing import Run
 
 STATUS = Path("/proc/self/status")
+MIB = 2**20
 
 
-def peaks(prepare: Callable[[str, Any], Run], names: Sequence[str], job: Any) -> dict[str, float]:
-    """Name → MiB. Pages of shared libraries count too: about 250 MiB are torch's own."""
+def peak_memory(prepare: Callable[[str, Any], Run], names: Sequence[str], job: Any) -> dict[str, float]:
+    """Return the peak in MiB, by name. It includes pages of shared libraries: about 250 MiB belong to torch."""
     spawn = multiprocessing.get_context("spawn")
-    found = {}
+    peaks = {}
     for name in names:
-        with ProcessPoolExecutor(1, mp_context=spawn) as alone:
-            found[name] = alone.submit(_peak, prepare, name, job).result()
-    return found
+        with ProcessPoolExecutor(1, mp_context=spawn) as process:
+            peaks[name] = process.submit(_peak, prepare, name, job).result()
+    return peaks
+
+
+def process_memory(key: str) -> int:
+    """Return bytes of this process on Linux: VmRSS, its memory now, or VmHWM, its peak."""
+    if not STATUS.exists():
+        raise WorkError(f"{key} cannot be read on this system: it needs Linux")
+    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if line.startswith(key))
+    return 1024 * int(line.split()[1])
 
 
 def _peak(prepare: Callable[[str, Any], Run], name: str, job: Any) -> float:
     run = prepare(name, job)
     for _ in range(3):
         run()
-    return _highest() / 2**20
-
-
-def _highest() -> int:
-    """Bytes. Linux hands ru_maxrss down from the process that started this one; VmHWM begins anew."""
-    if STATUS.exists():
-        return of_this_process("VmHWM")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: in bytes already
-
-
-def of_this_process(key: str) -> int:
-    """Bytes: VmRSS, what it holds now; VmHWM, the most that it has held. Linux only."""
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(key))
-    return 1024 * int(line.split()[1])
+    if STATUS.exists():  # on Linux, ru_maxrss would include the peak of the parent process
+        return process_memory("VmHWM") / MIB
+    try:
+        import resource
+    except ModuleNotFoundError as error:
+        raise WorkError("peak memory cannot be measured on this system: use --no-memory") from error
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB  # macOS reports bytes

@@ -1,6 +1,6 @@
-"""The ViT as tutorials write it: one linear layer each for query, key and value of every head, softmax by hand.
+"""A ViT as tutorials write it: separate linear layers for query, key and value of every head, and an explicit softmax.
 
-A yardstick only: it computes what `ViT` does with as many weights, and shows what the usual from-scratch code costs.
+It is a baseline only. It has as many weights as `ViT` and shows the cost of the usual from-scratch code.
 """
 
 import torch
@@ -34,7 +34,7 @@ class Layer(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
-class TutorialViT(nn.Module):
+class NaiveViT(nn.Module):
     def __init__(self, c: ViTConfig) -> None:
         super().__init__()
         self.patch = c.patch_size

@@ -1,12 +1,12 @@
-"""The same contest at several batch and image sizes: how cost grows."""
+"""Repeats a benchmark at several batch and image sizes, and plots the results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitkit.bench.inference import inference
-from vitkit.bench.training import training
+from vitkit.bench.inference import bench_inference
+from vitkit.bench.training import bench_training
 from vitkit.model import ViT, create_model
 
 if TYPE_CHECKING:
@@ -14,42 +14,43 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Setting:
-    batch: int
+class SweepPoint:
+    batch_size: int
     image_size: int = 0  # 0: the model's own
 
 
 @dataclass
-class Found:
+class SweepResult:
     rows: list[dict[str, Any]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
-def sweep(
-    model: ViT, settings: Sequence[Setting], against: Sequence[str], train: bool, rounds: int, memory: bool
-) -> Found:
-    found = Found()
-    for setting in settings:
-        sized = _resized(model, setting.image_size)
+def run_sweep(
+    model: ViT, points: Sequence[SweepPoint], against: Sequence[str], train: bool, rounds: int, memory: bool
+) -> SweepResult:
+    """Run the inference or training benchmark at each point, and return all rows and the missing competitors."""
+    found = SweepResult()
+    for point in points:
+        sized = _at_size(model, point.image_size)
         if train:
-            rows, missing = training(sized.config, setting.batch, against, rounds, memory)
+            results, missing = bench_training(sized.config, point.batch_size, against, rounds, memory)
         else:
-            rows, missing = inference(sized, setting.batch, against, rounds, memory)
+            results, missing = bench_inference(sized, point.batch_size, against, rounds, memory)
         side = sized.config.image_size[0]
-        found.rows += [{"batch": setting.batch, "image_size": side, **row.to_dict()} for row in rows]
+        found.rows += [{"batch": point.batch_size, "image_size": side, **result.to_dict()} for result in results]
         found.missing |= missing
     return found
 
 
-def _resized(model: ViT, side: int) -> ViT:
-    """Speed does not depend on the weights, so a model of another size may have new ones."""
+def _at_size(model: ViT, side: int) -> ViT:
+    """Return the model at this image size, with new weights if it differs: speed does not depend on them."""
     if side in (0, model.config.image_size[0]):
         return model
     return create_model(model.config.replace(image_size=side))
 
 
-def draw(rows: Sequence[dict[str, Any]], path: str | Path) -> "Figure":
-    """Images per second over whatever varies. On logarithmic axes a constant factor is a constant distance."""
+def plot_sweep(rows: Sequence[dict[str, Any]], path: str | Path) -> "Figure":
+    """Plot images per second over batch size or image size, on logarithmic axes."""
     from matplotlib.figure import Figure
 
     axis = "image_size" if len({r["image_size"] for r in rows}) > 1 else "batch"
@@ -60,7 +61,7 @@ def draw(rows: Sequence[dict[str, Any]], path: str | Path) -> "Figure":
         line = [(r[axis], r["images_per_s"]) for r in rows if r["name"] == name]
         axes.plot(*zip(*line, strict=True), marker="o", linestyle=styles[i % len(styles)], label=name)
     ticks = sorted({r[axis] for r in rows})
-    axes.set(xscale="log", yscale="log", xlabel="images at a time" if axis == "batch" else "side of the image, pixels")
+    axes.set(xscale="log", yscale="log", xlabel="batch size" if axis == "batch" else "image size, pixels")
     axes.set_xticks(ticks, labels=list(map(str, ticks)), minor=False)
     axes.minorticks_off()
     axes.set_ylabel("images per second")

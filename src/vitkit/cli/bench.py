@@ -15,53 +15,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed and memory, beside other libraries, in one run of interleaved rounds."""
+    """Compare speed and memory with other libraries, in interleaved rounds of one run."""
 
     model: Positional[str]
-    """A model name, a model folder, run folder or checkpoint."""
+    """Model name, model folder, run folder or checkpoint."""
     against: str = "timm"
-    """Who else takes part, separated by commas: timm, hf, torchvision, vit-pytorch, tutorial, openvino, onnxruntime."""
+    """Comma-separated competitors: timm, hf, torchvision, vit-pytorch, tutorial, openvino, onnxruntime."""
     infer: bool = False
-    """Time answers; the default."""
+    """Time inference (default)."""
     train: bool = False
-    """Time training steps instead of answers."""
+    """Time training steps instead of inference."""
     load: Annotated[str | None, tyro.conf.arg(metavar="DATA")] = None
-    """Time the loader on this data set instead, beside plain Pillow and beside the training step that it feeds."""
+    """Time data loading from this data set instead, compared with plain Pillow and a training step."""
     label: str = "label"
-    """--load: the column of the class, in a CSV or parquet file."""
+    """--load: label column of a CSV or parquet file."""
     data_dir: str | None = None
-    """--load: where named data sets lie; $VITKIT_DATA by default."""
+    """--load: folder of built-in data sets (default: $VITKIT_DATA)."""
     batch: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N [N …]")] = (8,)
-    """Images at a time. Several show how the cost grows."""
+    """Batch sizes. Several of them show how the cost grows."""
     image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="PIXELS [PIXELS …]")] = ()
-    """Sides of square images instead of the model's own. Several show how the cost grows."""
+    """Image sizes instead of the model's own. Several of them show how the cost grows."""
     rounds: int = 7
-    """How often all take turns."""
+    """Number of interleaved rounds."""
     no_memory: bool = False
-    """Leave out the peak memory, for which every contestant runs in a process of its own."""
+    """Skip peak memory, which needs a separate process per competitor."""
     plot: str | None = None
-    """Draw images/s over batch or image size into this PNG, SVG or PDF file."""
+    """Plot images/s over batch or image size to this PNG, SVG or PDF file."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.bench.sweep import Setting, draw, sweep
+        from vitkit.bench.sweep import SweepPoint, plot_sweep, run_sweep
         from vitkit.training.run_dir import describe_environment
 
         if self.infer + self.train + bool(self.load) > 1:
-            raise InputError("--infer, --train and --load measure different things: give one of them")
+            raise InputError("--infer, --train and --load exclude each other: give one of them")
         if min(self.rounds, *self.batch) < 1:
             raise InputError("--rounds and --batch must be at least 1")
-        self._refuse_what_would_be_ignored()
+        self._check_unused_options()
         if self.load:
             return self._load(self.load)
         if self.plot:
             check_figure_file(self.plot, "--plot")
         names = [name.strip() for name in self.against.split(",") if name.strip()]
-        settings = [Setting(b, s) for s in (self.image_size or (0,)) for b in self.batch]
-        found = sweep(_model(self.model), settings, names, self.train, self.rounds, not self.no_memory)
+        points = [SweepPoint(b, s) for s in (self.image_size or (0,)) for b in self.batch]
+        found = run_sweep(_open_model(self.model), points, names, self.train, self.rounds, not self.no_memory)
         if self.plot:
-            draw(found.rows, self.plot)
+            plot_sweep(found.rows, self.plot)
         if self.json:
             print_json(
                 {"model": self.model, "rows": found.rows, "missing": found.missing, "machine": describe_environment()}
@@ -74,13 +74,13 @@ class Bench:
              f"{r['memory_mib']:,.0f}" if r["memory_mib"] else ""]
             for r in found.rows
         ]  # fmt: skip
-        what = "training steps" if self.train else "answers"
+        what = "training steps" if self.train else "inference"
         print_table(f"{self.model}: {what}, medians of {self.rounds} interleaved rounds", columns, lines)
-        for name, why in found.missing.items():
-            console().print(f"{name} did not take part: {why}", markup=False)
+        for name, reason in found.missing.items():
+            console().print(f"{name} is not available: {reason}", markup=False)
         return 0
 
-    def _refuse_what_would_be_ignored(self) -> None:
+    def _check_unused_options(self) -> None:
         others = ("label", "data_dir") if not self.load else ("against", "image_size", "no_memory", "plot")
         given = [name for name in others if getattr(self, name) != getattr(Bench, name)]
         if self.load and len(self.batch) > 1:
@@ -90,24 +90,24 @@ class Bench:
             raise InputError(f"{flag(given[0])} has no effect {when}: leave it out")
 
     def _load(self, data: str) -> int:
-        from vitkit.bench.loading import loading
+        from vitkit.bench import bench_loading
         from vitkit.data.open import open_data
         from vitkit.training.run_dir import describe_environment
 
         splits = open_data(data, label=self.label, data_dir=self.data_dir).splits
         split = splits.get("train") or next(iter(splits.values()))
-        rows = loading(split, _model(self.model).config, self.batch[0], rounds=self.rounds)
+        rows = bench_loading(split, _open_model(self.model).config, self.batch[0], rounds=self.rounds)
         if self.json:
             shown = [row.to_dict() for row in rows]
             print_json({"model": self.model, "data": data, "rows": shown, "machine": describe_environment()})
             return 0
         lines = [[r.name, f"{r.images_per_s:,.1f}", f"{r.ms:,.1f}", f"{r.p95_ms:,.1f}", f"{r.ratio:.2f}"] for r in rows]
         title = f"{data} for {self.model}, batches of {self.batch[0]}: medians of {self.rounds} interleaved rounds"
-        print_table(title, ["what", "images/s", "ms", "p95 ms", "×"], lines)
+        print_table(title, ["source", "images/s", "ms", "p95 ms", "×"], lines)
         return 0
 
 
-def _model(name: str) -> "ViT":
+def _open_model(name: str) -> "ViT":
     from pathlib import Path
 
     from vitkit.model import create_model

@@ -22,26 +22,26 @@ Write = Callable[[str, "list[Prediction]"], None]
 
 @dataclass(frozen=True)
 class Predict:
-    """Name what images show: the best labels with their scores, as they come."""
+    """Predict the labels of images, ranked by score, and print them as they are computed."""
 
     model: Positional[str]
-    """A model folder, run folder or checkpoint, or an export for ONNX Runtime or OpenVINO."""
+    """Model folder, run folder, checkpoint, or an export for ONNX Runtime or OpenVINO."""
     images: Positional[tuple[str, ...]]
-    """Image files, folders of them, or patterns; - reads one image from standard input."""
+    """Image files, folders or glob patterns. - reads one image from standard input."""
     top: int = 5
-    """How many labels per image."""
+    """Number of labels per image."""
     batch: Literal["auto"] | int = "auto"
-    """Images at a time."""
+    """Batch size."""
     engine: str = "auto"
-    """eager, compiled, openvino or onnx; auto picks by the number of images and says what."""
+    """Engine: eager, compiled, openvino or onnx. auto chooses by the number of images."""
     size: Annotated[int | None, arg(metavar="N", aliases=["--image-size"])] = None
-    """Another image size than the model's own; of an export with several sizes, which one."""
+    """Image size instead of the model's own. Selects the file of an export with several sizes."""
     class_names: str | None = None
-    """A JSON file or one name per line, for weights that bring no class names."""
+    """JSON file, or text file with one name per line, for weights without class names."""
     preprocess: str | None = None
-    """A JSON file of preprocessing settings, for weights that bring none."""
+    """JSON file of preprocessing settings, for weights without them."""
     csv: str | None = None
-    """Write one line per image to this file."""
+    """Write one row per image to this CSV file."""
     json: bool = False
     """Print one JSON document."""
 
@@ -50,11 +50,11 @@ class Predict:
         from vitkit.inference import Predictor, find_images
 
         if self.json and self.csv:
-            raise ConfigError("--json and --csv: choose one")
+            raise ConfigError("--json and --csv exclude each other: choose one")
         if self.top < 1 or (self.batch != "auto" and self.batch < 1):
             raise ConfigError(f"--top {self.top}, --batch {self.batch}: must be at least 1")
         if not self.images:
-            raise ConfigError("no images to name: vitkit predict MODEL IMAGE …")
+            raise ConfigError("no images given: vitkit predict MODEL IMAGE …")
         if self.csv:
             check_output_file(self.csv, "--csv")
         paths = find_images(self.images)
@@ -68,13 +68,11 @@ class Predict:
         print(f"vitkit: engine {predictor.engine_description}", file=sys.stderr)
         bad = 0
         with self._writer(paths, predictor) as write, progress_bar("predicting", quiet=len(paths) == 1) as progress:
-            pictures = [_standard_input() if str(path) == "-" else path for path in paths]
-            for done, (path, found) in enumerate(
-                zip(paths, predictor.stream(pictures, self.top), strict=True), start=1
-            ):
+            inputs = [_standard_input() if str(path) == "-" else path for path in paths]
+            for done, (path, found) in enumerate(zip(paths, predictor.stream(inputs, self.top), strict=True), start=1):
                 if isinstance(found, CorruptImageError):
                     bad += 1
-                    print(f"vitkit: left out: {'-: ' + found.reason if str(path) == '-' else found}", file=sys.stderr)
+                    print(f"vitkit: skipped: {'-: ' + found.reason if str(path) == '-' else found}", file=sys.stderr)
                 else:
                     write(str(path), found)
                 progress(done, len(paths))
@@ -83,14 +81,17 @@ class Predict:
         return 1 if bad else 0
 
     def _open(self) -> "str | ViT":
-        """An export as it is; else the model, once what had to be assumed of it is said."""
+        """Return the path of an export, or the loaded model after its assumptions are printed."""
         from vitkit.errors import UsageError
         from vitkit.export.metadata import find_exported
         from vitkit.runtime.device import select_device
 
         if find_exported(self.model, self.size) is not None:
             if self.class_names or self.preprocess:
-                raise UsageError(f"{self.model} is an export and brings its own class names and preprocessing")
+                raise UsageError(
+                    f"{self.model} is an export with its own class names and preprocessing: "
+                    "remove --class-names and --preprocess"
+                )
             return self.model
         return open_model(self.model, self.class_names, self.preprocess, select_device("auto"))
 
@@ -111,12 +112,12 @@ class Predict:
 
 
 def _standard_input() -> bytes:
-    return sys.stdin.buffer.read() if sys.stdin else b""  # Python has none where it was closed
+    return sys.stdin.buffer.read() if sys.stdin else b""  # None if the process was started without one
 
 
 @contextmanager
 def _json_list() -> Iterator[Write]:
-    """One document, element by element."""
+    """Print a JSON list, one element at a time."""
     first = True
 
     def write(path: str, found: "list[Prediction]") -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from vitkit.bench.memory import of_this_process
+from vitkit.bench.memory import process_memory
 from vitkit.model import create_model
 from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
@@ -81,12 +81,12 @@ def _measure_peak(job: Job, steps: int) -> tuple[int, int, float]:
         depth=1, width=64, heads=1, head_width=64, mlp_width=64, image_size=job.config.patch_size
     )
     TrainingStep(job.replace(config=small, batch_size=job.ranks, micro_batch=0))()  # loads the code of a step
-    before = of_this_process("VmRSS")
+    before = process_memory("VmRSS")
     step = TrainingStep(job)
     for _ in range(steps):
         started = time.process_time()
         step()
-    return before, of_this_process("VmHWM"), time.process_time() - started
+    return before, process_memory("VmHWM"), time.process_time() - started
 
 
 def calibrate(job: Job, rounds: int = 3, clock: Callable[[], float] = time.perf_counter) -> Rates:

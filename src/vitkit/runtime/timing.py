@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TypeVar
 
 Run = Callable[[], object]
+Clock = Callable[[], float]  # seconds
 T = TypeVar("T")
 
 
@@ -35,7 +36,7 @@ def time_calls(
     *,
     warmup: int = 1,
     turn_seconds: float = 0.0,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Return the seconds of each call, by name, measured in interleaved rounds.
 
@@ -47,17 +48,22 @@ def time_calls(
     return {name: list(chain(*times)) for name, times in interleave(turns, rounds, warmup=0).items()}
 
 
-def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+def time_call(run: Run, clock: Clock = time.perf_counter) -> float:
+    """Return the seconds of one call."""
+    started = clock()
+    run()
+    return clock() - started
+
+
+def medians(values: Mapping[str, list[float]]) -> dict[str, float]:
     """Return the median of each list, by name."""
-    return {name: statistics.median(times) for name, times in seconds.items()}
+    return {name: statistics.median(each) for name, each in values.items()}
 
 
-def _turn(run: Run, at_least: float, clock: Callable[[], float]) -> list[float]:
-    times: list[float] = []
-    spent = 0.0
-    while not times or spent < at_least:
-        started = clock()
-        run()
-        times.append(clock() - started)
+def _turn(run: Run, at_least: float, clock: Clock) -> list[float]:
+    times = [time_call(run, clock)]
+    spent = times[0]
+    while spent < at_least:
+        times.append(time_call(run, clock))
         spent += times[-1]
     return times
