@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -112,23 +110,6 @@ def test_the_table_names_what_is_wrong(faulty: Path, capsys: pytest.CaptureFixtu
     for part in ("27 images, 2 classes", "2 of test (33.3%) have a duplicate in train", "mislabelled.png", "broken.jpg",
                  "2 corrupt images (7.41%)", "4 leaks", "suggests"):  # fmt: skip
         assert part in text
-
-
-def test_the_command_in_a_process_of_its_own() -> None:
-    pytest.importorskip("sklearn", reason="pip install 'vitkit[demo]'")
-    code = "from vitkit.cli.inspect import Inspect; raise SystemExit(Inspect('digits', json=True).run())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    values = json.loads(done.stdout)
-    assert done.stderr == ""
-    assert values["splits"] == {"train": 1079, "val": 359, "test": 359}
-    assert values["advice"]["model"] == "vit_digits_patch2_8"
-    assert values["advice"]["channels"] == 1
-    assert values["copies"] == []  # 8×8 pixels are too few to tell near duplicates from similar digits
-
-
-def test_the_parser_stays_light() -> None:
-    code = "import sys, vitkit.cli.inspect; raise SystemExit(any(m in sys.modules for m in ('torch', 'numpy', 'PIL')))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_nothing_decodable_is_an_error(tmp_path: Path) -> None:

@@ -10,64 +10,61 @@ from vitkit.errors import UsageError
 if TYPE_CHECKING:
     from vitkit.data.shards.writer import PackResult
 
-LARGEST = 10**12  # bytes of a shard
+MAX_SHARD_SIZE = 10**12  # bytes
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Turn a data set into a few large files with an index, or such files back into class folders."""
+    """Pack a data set into a few large files with an index, or unpack such files into class folders."""
 
     data: Positional[str]
-    """A folder of class folders, a CSV, parquet files, an .npz, a name (digits, cifar10, …), or shards."""
+    """A folder of class folders, a CSV, parquet files, an .npz, shards, or a name such as digits or cifar10."""
     out: Positional[str]
-    """The folder to make."""
+    """The folder to create."""
     to: Annotated[Literal["tar", "parquet", "folder"], arg(aliases=["--format"])] = "tar"
-    """tar (WebDataset), parquet (Hugging Face), or folder: back into class folders."""
+    """The format to write: tar (WebDataset), parquet (Hugging Face), or class folders."""
     shard_size: str = "256MB"
-    """How large a shard may become: bytes, or with KB, MB, GB, KiB, MiB or GiB."""
+    """The maximum size of a shard, in bytes or with KB, MB, GB, KiB, MiB or GiB."""
     label: str = "label"
-    """The column of the class, in CSV and parquet; the key in the .json files of a tar."""
+    """The column of the class in a CSV or parquet file, or the key in the .json files of a tar."""
     data_dir: Path | None = None
-    """Where named data sets are, or go; else $VITKIT_DATA."""
+    """The folder of named data sets. Default: $VITKIT_DATA."""
     corrupt_limit: float = 0.01
-    """The share of images that may be corrupt: they are named and left out."""
+    """The fraction of images that may be corrupt. They are named and left out."""
     json: bool = False
     """Print one JSON document."""
 
     def run(self) -> int:
-        size = as_bytes(self.shard_size)
+        size = parse_shard_size(self.shard_size)
         from vitkit.data.open import open_data
         from vitkit.data.shards.writer import pack, unpack
 
-        opening = {"label": self.label, "data_dir": self.data_dir, "corrupt_limit": self.corrupt_limit}
-        data = open_data(self.data, val_fraction=0, **opening)  # type: ignore[arg-type]  # a mixed dictionary
+        limit = self.corrupt_limit
+        data = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0, corrupt_limit=limit)
         with progress_bar("unpacking" if self.to == "folder" else "packing", quiet=self.json) as progress:
             if self.to == "folder":
-                packed = unpack(data, self.out, corrupt_limit=self.corrupt_limit, progress=progress)
+                result = unpack(data, self.out, corrupt_limit=limit, progress=progress)
             else:
-                packed = pack(
-                    data, self.out, to=self.to, shard_size=size, corrupt_limit=self.corrupt_limit, progress=progress
-                )
-        self._show(packed)
+                result = pack(data, self.out, to=self.to, shard_size=size, corrupt_limit=limit, progress=progress)
+        self._print(result)
         return 0
 
-    def _show(self, packed: "PackResult") -> None:
+    def _print(self, result: "PackResult") -> None:
         if self.json:
-            left_out = [vars(failure) for failure in packed.left_out]
-            numbers = {"images": packed.images, "shards": packed.shards, "bytes": packed.size}
-            print_json({"out": str(packed.out), **numbers, "left_out": left_out})
+            counts = {"images": result.images, "shards": result.shards, "bytes": result.size}
+            print_json({"out": str(result.out), **counts, "left_out": [vars(failure) for failure in result.left_out]})
             return
-        for failure in packed.left_out:
+        for failure in result.left_out:
             console(stderr=True).print(f"left out: {failure}", markup=False)
-        shards = f" in {packed.shards:,} shard{'s' * (packed.shards != 1)}" if packed.shards else ""
-        console().print(f"{packed.images:,} images, {packed.size / 1e6:,.1f} MB{shards}: {packed.out}", markup=False)
+        shards = f" in {result.shards:,} shard{'s' * (result.shards != 1)}" if result.shards else ""
+        console().print(f"{result.images:,} images, {result.size / 1e6:,.1f} MB{shards}: {result.out}", markup=False)
 
 
-def as_bytes(text: str) -> int:
-    """256MB → 256,000,000."""
+def parse_shard_size(text: str) -> int:
+    """Return the bytes of a size such as 256MB."""
     from vitkit.plan.units import parse_bytes
 
     size = int(parse_bytes(text, "--shard-size"))
-    if not 0 < size < LARGEST:
+    if not 0 < size < MAX_SHARD_SIZE:
         raise UsageError(f"--shard-size {text}: expected less than a terabyte, such as 256MB")
     return size

@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.test_dataset import CLASSES, ROWS, contents, write_folder
-from vitkit.cli.main import main
-from vitkit.cli.pack import as_bytes
+from tests.data.small_data import CLASSES, ROWS, contents, write_folder
 from vitkit.data.dataset import ArrayImages, Dataset
 from vitkit.data.open import open_data
 from vitkit.data.shards.writer import pack, unpack
@@ -26,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_packed_images_are_those_of_the_folder_in_its_order(folder: Path, to: str, tmp_path: Path) -> None:
+def test_packed_images_are_those_of_the_folder_in_order(folder: Path, to: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
     before = open_data(folder)
     packed = pack(before, tmp_path / "shards", to=to, shard_size=SMALL)
@@ -49,7 +47,7 @@ def test_a_validation_split_is_drawn_from_shards_as_from_the_folder(to: str, tmp
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_there_and_back_is_the_same_tree(folder: Path, to: str, tmp_path: Path) -> None:
+def test_packing_and_unpacking_restores_the_files(folder: Path, to: str, tmp_path: Path) -> None:
     pack(open_data(folder), tmp_path / "shards", to=to, shard_size=SMALL)
     unpack(open_data(tmp_path / "shards"), tmp_path / "back")
     assert tree(tmp_path / "back") == tree(folder)
@@ -60,9 +58,9 @@ def tree(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_shards_are_as_large_as_asked_and_their_sums_are_right(folder: Path, to: str, tmp_path: Path) -> None:
+def test_shards_have_the_requested_size_and_right_checksums(folder: Path, to: str, tmp_path: Path) -> None:
     pack(open_data(folder), tmp_path / "shards", to=to, shard_size=25_000)
-    index = json.loads((tmp_path / "shards" / "index.json").read_text())
+    index = json.loads((tmp_path / "shards" / "index.json").read_text(encoding="utf-8"))
     assert sum(shard["images"] for shard in index["shards"]) == len(ROWS)
     for shard in index["shards"]:
         content = (tmp_path / "shards" / shard["file"]).read_bytes()
@@ -73,13 +71,13 @@ def test_shards_are_as_large_as_asked_and_their_sums_are_right(folder: Path, to:
         assert [shard["images"] for shard in index["shards"]] == [9, 9, 9, 3, 9]
 
 
-def test_the_same_data_set_makes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+def test_equal_data_sets_give_equal_bytes(folder: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         pack(open_data(folder), tmp_path / name, shard_size=SMALL)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
-def test_train_is_laid_down_shuffled_and_val_in_its_order(folder: Path, tmp_path: Path) -> None:
+def test_train_is_written_shuffled_and_val_in_order(folder: Path, tmp_path: Path) -> None:
     """So that a few neighbouring shards hold every class, and validation reads from beginning to end."""
     pack(open_data(folder), tmp_path / "shards")
     for split, shuffled in (("train", True), ("val", False)):
@@ -91,7 +89,7 @@ def test_train_is_laid_down_shuffled_and_val_in_its_order(folder: Path, tmp_path
 
 @pytest.mark.parametrize("shape", [(8, 8), (6, 4, 3), (5, 5, 1), (4, 4, 4)])
 @pytest.mark.parametrize("to", FORMATS)
-def test_arrays_come_back_as_arrays(shape: tuple[int, ...], to: str, tmp_path: Path) -> None:
+def test_arrays_are_read_back_as_arrays(shape: tuple[int, ...], to: str, tmp_path: Path) -> None:
     chance = np.random.default_rng(0)
     arrays = {f"{s}_images": chance.integers(0, 256, (n, *shape), np.uint8) for s, n in (("train", 30), ("test", 7))}
     labels = {f"{s}_labels": np.arange(n) % 3 for s, n in (("train", 30), ("test", 7))}
@@ -118,27 +116,27 @@ def test_a_corrupt_image_is_named_and_left_out_below_the_limit(folder: Path, tmp
     packed = pack(data, tmp_path / "shards", corrupt_limit=0.05)
     assert [Path(failure.name).name for failure in packed.left_out] == ["bad.png"]
     assert len(open_data(tmp_path / "shards").splits["train"]) == 30
-    index = json.loads((tmp_path / "shards" / "index.json").read_text())
+    index = json.loads((tmp_path / "shards" / "index.json").read_text(encoding="utf-8"))
     assert index["left_out"][0]["name"].endswith("ant/bad.png")
 
 
-def test_a_file_in_the_place_of_the_folder_is_not_to_be_removed(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("precious")
+def test_a_file_with_the_name_of_the_folder_is_not_removed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious", encoding="utf-8")
     for work in (pack, unpack):
         with pytest.raises(UsageError, match="out is a file: choose another folder"):
             work(open_data(folder, val_fraction=0), tmp_path / "out")
 
 
-def test_nothing_is_packed_over(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("precious")
+    (tmp_path / "out" / "mine.txt").write_text("precious", encoding="utf-8")
     for work in (pack, unpack):
         with pytest.raises(UsageError, match="is not empty"):
             work(open_data(folder), tmp_path / "out")
     assert tree(tmp_path / "out") == {"mine.txt": b"precious"}
 
 
-def test_names_that_lead_elsewhere_stay_inside(tmp_path: Path) -> None:
+def test_class_names_cannot_lead_outside_the_folder(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "photos", ROWS)
     data = open_data(folder)
     odd = Dataset(data.name, ["../../up", "..", "a/b"], data.splits)
@@ -149,7 +147,7 @@ def test_names_that_lead_elsewhere_stay_inside(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"photos", "shards", "deep"}
 
 
-def test_files_of_one_name_in_one_class_are_both_kept(tmp_path: Path) -> None:
+def test_files_with_the_same_name_are_both_kept(tmp_path: Path) -> None:
     (a, *_, b) = [row[2] for row in ROWS]
     for sub, content in (("x", a), ("y", b)):
         (tmp_path / "photos" / "ant" / sub).mkdir(parents=True)
@@ -158,26 +156,6 @@ def test_files_of_one_name_in_one_class_are_both_kept(tmp_path: Path) -> None:
     unpack(open_data(tmp_path / "shards", val_fraction=0), tmp_path / "back")
     assert set(tree(tmp_path / "back")) == {"ant/same.png", "ant/same-2.png"}
     assert sorted(tree(tmp_path / "back").values()) == sorted([a, b])
-
-
-def test_the_command_packs_and_unpacks(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shards, back = str(tmp_path / "shards"), str(tmp_path / "back")
-    assert main(["pack", str(folder), shards, "--shard-size", "20kB", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["images"] == len(ROWS)
-    assert told["shards"] == len(list(Path(shards).glob("*.tar")))
-    assert main(["pack", shards, back, "--to", "folder"]) == 0
-    assert f"{len(ROWS)} images" in capsys.readouterr().out
-    assert tree(Path(back)) == tree(folder)
-    assert main(["pack", str(folder), shards, "--shard-size", "much"]) == 2
-    assert "expected a size such as 256MB" in capsys.readouterr().err
-
-
-def test_sizes_are_read_as_they_are_meant() -> None:
-    assert [as_bytes(t) for t in ("256MB", "1GiB", "1.5 kb", "7")] == [256_000_000, 2**30, 1500, 7]
-    for wrong in ("", "0", "MB", "-1MB", "1TB"):
-        with pytest.raises(UsageError):
-            as_bytes(wrong)
 
 
 def test_other_libraries_read_what_is_packed(folder: Path, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""One module per input format: folder, CSV, parquet, npz, built-in data sets."""
+"""One module per input format: folders, CSV, parquet, .npz, shards, built-in data sets."""
