@@ -179,4 +179,4 @@ def _round(point: tuple[float, float]) -> list[float]:
 
 def _describe(line: Line) -> str:
     (_, first), (_, last) = line.points[0], line.points[-1]
-    return f"{line.name} from {first:.4g} to {last:.4g}"
+    return f"{line.name} from {first:.4g} to {last:.4g}".strip()
