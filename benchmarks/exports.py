@@ -19,7 +19,7 @@ from heading import heading
 
 from vitkit.data.open import open_data
 from vitkit.data.pipeline import read_split
-from vitkit.export import export_model
+from vitkit.export.export import export_model
 from vitkit.export.parity import Tolerance
 from vitkit.model import ViT
 from vitkit.weights.load import load_model

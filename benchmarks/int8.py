@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from heading import heading
 
-from vitkit.export import export_model
+from vitkit.export.export import export_model
 from vitkit.export.metadata import find_exported
 from vitkit.export.parity import Tolerance
 from vitkit.export.runtimes import ExportedModel

@@ -24,6 +24,7 @@ from vitkit.plan.calibrate import TrainingStep, calibrate, measure_peak
 from vitkit.plan.job import Job
 from vitkit.plan.memory import MIB, memory
 from vitkit.plan.step_time import step_time
+from vitkit.runtime.timing import time_call
 
 MEMORY = [
     ("vit_tiny_patch16_224", dict(batch_size=8)),
@@ -76,9 +77,7 @@ def compare_time(names: Sequence[str], rounds: int) -> None:
         step()
         for _ in range(rounds):
             rates = calibrate(job, clock=time.process_time)
-            started = time.process_time()
-            step()
-            measured, predicted = time.process_time() - started, step_time(job, rates).seconds
+            measured, predicted = time_call(step, time.process_time), step_time(job, rates).seconds
             turns.append((predicted, measured, predicted / measured, rates.flops / 1e9, rates.memory / 1e9))
         p, m, ratio, flops, moved = map(statistics.median, zip(*turns, strict=True))
         lowest, highest = min(t[2] for t in turns), max(t[2] for t in turns)

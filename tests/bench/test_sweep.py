@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from tests.bench import TINY
-from vitkit.bench.sweep import SweepPoint, plot_sweep, run_sweep
+from vitkit.bench.sweep import plot_sweep, run_sweep
 from vitkit.model import create_model
 
 
 def test_a_sweep_has_rows_for_every_point() -> None:
-    points = [SweepPoint(batch_size, size) for batch_size in (1, 2) for size in (0, 16)]
+    points = [(batch_size, size) for batch_size in (1, 2) for size in (0, 16)]
     found = run_sweep(create_model(TINY), points, ["tutorial"], train=True, rounds=1, memory=False)
     rows = [(row["batch"], row["image_size"]) for row in found.rows if row["name"] == "tutorial fp32"]
     assert rows == [(1, 32), (1, 16), (2, 32), (2, 16)]

@@ -31,7 +31,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draws = np.random.default_rng(0)
     for name in ("a", "b", "d"):
         Image.fromarray(draws.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(folder / f"{name}.png")
-    (folder / "c.png").write_text("no image")
+    (folder / "c.png").write_text("no image", encoding="utf-8")
     return folder
 
 
@@ -109,6 +109,6 @@ def test_standard_input_that_is_closed_holds_no_image(model: str, monkeypatch: p
 def test_what_a_model_brings_is_not_replaced(
     option: str, model: str, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "given.json").write_text('["x"]' if option == "--class-names" else '{"size": 16}')
+    (tmp_path / "given.json").write_text('["x"]' if option == "--class-names" else '{"size": 16}', encoding="utf-8")
     assert main(["predict", model, str(images / "a.png"), option, str(tmp_path / "given.json")]) == 2
     assert f"has its own {option[2:].replace('-', ' ')}: remove {option}" in capsys.readouterr().err

@@ -20,7 +20,8 @@ from vitkit.errors import (
     UnknownNameError,
     WorkError,
 )
-from vitkit.export import Tolerance, export_model
+from vitkit.export.export import export_model
+from vitkit.export.parity import Tolerance
 from vitkit.inference import Predictor
 from vitkit.weights.model_dir import save_model
 
@@ -58,7 +59,7 @@ def test_several_sizes_are_several_files_and_int8_is_measured_on_labels(tmp_path
     )
     assert sorted(done.files) == ["model_16x16.onnx", "model_24x24.onnx"]
     small = done.files["model_16x16.onnx"]
-    assert small.top1_before == 1.0, "the labels are the model's own answers at this size"
+    assert small.top1_before == 1.0, "the labels are the model's own predictions at this size"
     assert small.top1_after is not None
     assert small.top1_after > 0.7
     assert 1e-4 < small.max_logit_difference < 0.3 * small.largest_logit, "int8 moves logits, but not far"
@@ -88,10 +89,10 @@ def test_wrong_arguments_are_errors_before_any_file_is_written(
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(ConfigError, match="not an empty folder"):
         export_model(small_model(), tmp_path)
-    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "openvino"])

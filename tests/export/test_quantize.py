@@ -11,7 +11,8 @@ import torch
 
 from tests.export.small_export import labelled_by_the_model, open_export
 from tests.inference.conftest import NAMES, small_model
-from vitkit.export import Tolerance, export_model
+from vitkit.export.export import export_model
+from vitkit.export.parity import Tolerance
 from vitkit.runtime.packages import require_package
 
 pytest.importorskip("onnxscript", reason="pip install 'vitkit[export]'")

@@ -45,7 +45,7 @@ def test_a_truncated_file_is_a_one_line_error(onnx_folder: Path, tmp_path: Path)
 
 
 def test_running_an_export_imports_neither_converters_nor_torchs_compiler(onnx_folder: Path) -> None:
-    """What a prediction has to import decides when it answers."""
+    """Imports decide the time to the first prediction."""
     code = (
         "import sys, vitkit, numpy as np; "
         f"vitkit.Predictor({str(onnx_folder)!r})(np.zeros((9, 9, 3), np.uint8)); "

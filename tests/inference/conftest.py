@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.export import export_model
+from vitkit.export.export import export_model
 from vitkit.model import ModelInfo, ViT, create_model
 from vitkit.weights.model_dir import save_model
 

@@ -55,7 +55,7 @@ def test_engines_that_cannot_be_prepared_are_left_out_of_the_trial(monkeypatch: 
 
 
 def test_an_unwritable_cache_is_no_error(engine_cache: Path) -> None:
-    engine_cache.write_text("not a folder")
+    engine_cache.write_text("not a folder", encoding="utf-8")
     choice = choose_engine(small_model(), PREPROCESS, 10**9, batch_size=1)
     assert choice.engine.name == "eager"
 

@@ -45,7 +45,7 @@ def test_a_tensor_of_floats_is_a_normalised_batch(model):
     assert source.regions.tolist() == [[0, 0, 24, 16]] * 2
 
 
-def test_one_image_is_told_from_many():
+def test_one_image_is_distinguished_from_many():
     assert as_list(noise(8, 8, 3))[1]
     images, single = as_list(torch.rand(2, 3, 8, 8))
     assert not single
@@ -74,7 +74,7 @@ def test_images_are_found_by_name_folder_and_pattern(tmp_path: Path) -> None:
     image_file = tmp_path / "a.png"
     image_file.write_bytes(b"")
     folder = image_file.parent
-    (folder / "notes.txt").write_text("")
+    (folder / "notes.txt").write_text("", encoding="utf-8")
     (folder / "deeper.png").mkdir()
     other = folder / "deeper.png" / "c.JPG"
     other.write_bytes(b"")

@@ -1,4 +1,4 @@
-"""One image, one model, one answer: through the command line, Python, ONNX Runtime and OpenVINO."""
+"""Unusual images get the same predictions from the command line, Python, ONNX Runtime and OpenVINO."""
 
 import contextlib
 import io
@@ -54,7 +54,7 @@ def by_command(*words: str) -> list[dict]:
 
 @given(kind=st.sampled_from(sorted(KINDS)), size=SIZES, seed=st.integers(0, 2**16))
 @settings(suppress_health_check=[])
-def test_every_way_gives_one_answer(
+def test_every_engine_gives_the_same_predictions(
     predictors: dict[str, Predictor],
     folder: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -64,25 +64,25 @@ def test_every_way_gives_one_answer(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / f"odd {kind}"
     KINDS[kind](np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8), path)
-    (said,) = by_command(str(folder), str(path))
-    expected = {p["label"]: p["score"] for p in said["predictions"]}
+    (printed,) = by_command(str(folder), str(path))
+    expected = {p["label"]: p["score"] for p in printed["predictions"]}
     assert len(expected) == 5
     for name, predictor in predictors.items():
-        answer = predictor(path)
-        assert answer[0].label == said["predictions"][0]["label"], name
-        assert {p.label: p.score for p in answer} == pytest.approx(expected, abs=1e-4), name
+        predictions = predictor(path)
+        assert predictions[0].label == printed["predictions"][0]["label"], name
+        assert {p.label: p.score for p in predictions} == pytest.approx(expected, abs=1e-4), name
 
 
-def test_the_command_line_gives_that_answer_for_exports_too(
+def test_the_command_line_gives_the_same_predictions_for_exports(
     folder: Path, onnx_folder: Path, openvino_folder: Path, tmp_path: Path
 ) -> None:
     draws = np.random.default_rng(0)
     for kind, save in KINDS.items():
         save(draws.integers(0, 256, (40, 30, 3), dtype=np.uint8), tmp_path / f"{kind}.png")
-    answers = [by_command(str(model), str(tmp_path)) for model in (folder, onnx_folder, openvino_folder)]
-    assert len(answers[0]) == len(KINDS)
-    for other in answers[1:]:
-        for one, two in zip(answers[0], other, strict=True):
+    results = [by_command(str(model), str(tmp_path)) for model in (folder, onnx_folder, openvino_folder)]
+    assert len(results[0]) == len(KINDS)
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
             assert one["path"] == two["path"]
             assert [p["label"] for p in one["predictions"]] == [p["label"] for p in two["predictions"]]
             scores = [[p["score"] for p in x["predictions"]] for x in (one, two)]

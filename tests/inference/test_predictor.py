@@ -20,73 +20,82 @@ def model() -> ViT:
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Path:
+def image_file(tmp_path: Path) -> Path:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     return tmp_path / "a.png"
 
 
-def test_labels_are_ranked_with_their_softmax_scores(model: ViT, picture: Path) -> None:
-    answer = Predictor(model)(picture)
+def test_labels_are_ranked_with_their_softmax_scores(model: ViT, image_file: Path) -> None:
+    predictions = Predictor(model)(image_file)
     with torch.inference_mode():
-        scores = model(model.info.preprocess.normalize(model.info.preprocess(picture)[None])).softmax(-1)[0]
-    assert [p.score for p in answer] == pytest.approx(sorted(scores.tolist(), reverse=True), abs=1e-6)
-    assert answer[0].label == model.info.class_names[int(scores.argmax())]
-    assert len(Predictor(model)(picture, top=2)) == 2
+        scores = model(model.info.preprocess.normalize(model.info.preprocess(image_file)[None])).softmax(-1)[0]
+    assert [p.score for p in predictions] == pytest.approx(sorted(scores.tolist(), reverse=True), abs=1e-6)
+    assert predictions[0].label == model.info.class_names[int(scores.argmax())]
+    assert len(Predictor(model)(image_file, top=2)) == 2
 
 
-def test_an_image_gives_the_same_predictions_in_every_input_type(model: ViT, picture: Path) -> None:
+def test_an_image_gives_the_same_predictions_in_every_input_type(model: ViT, image_file: Path) -> None:
     predictor = Predictor(model)
-    image = Image.open(picture)
+    image = Image.open(image_file)
     stream = io.BytesIO()
     image.save(stream, format="PNG")
     array = np.asarray(image)
     tensor = torch.from_numpy(array.copy()).permute(2, 0, 1)
-    ways = (picture, str(picture), stream.getvalue(), bytearray(stream.getvalue()), image, array, tensor, tensor / 255)
-    answers = [predictor(way) for way in ways]
-    assert all(answer == answers[0] for answer in answers)
+    ways = (
+        image_file,
+        str(image_file),
+        stream.getvalue(),
+        bytearray(stream.getvalue()),
+        image,
+        array,
+        tensor,
+        tensor / 255,
+    )
+    results = [predictor(way) for way in ways]
+    assert all(each == results[0] for each in results)
 
 
 @pytest.mark.parametrize("many", [np.zeros((3, 20, 30, 3), np.uint8), torch.zeros(3, 3, 20, 30, dtype=torch.uint8)])
 def test_a_batch_gives_a_list_of_predictions(model: ViT, many: object) -> None:
-    answers = Predictor(model)(many)
-    assert len(answers) == 3
-    assert [p.score for p in answers[1]] == pytest.approx([p.score for p in Predictor(model)(many[0])], abs=1e-6)
+    results = Predictor(model)(many)
+    assert len(results) == 3
+    assert [p.score for p in results[1]] == pytest.approx([p.score for p in Predictor(model)(many[0])], abs=1e-6)
 
 
-def test_several_images_give_predictions_in_order(model: ViT, picture: Path) -> None:
+def test_several_images_give_predictions_in_order(model: ViT, image_file: Path) -> None:
     predictor = Predictor(model, batch_size=2)
     white = np.full((8, 8, 3), 255, dtype=np.uint8)
-    many = predictor.predict_many([picture, white, picture])
+    many = predictor.predict_many([image_file, white, image_file])
     assert [p.label for p in many[0]] == [p.label for p in many[2]]
     assert [p.score for p in many[0]] == pytest.approx([p.score for p in many[2]], abs=1e-6)
     assert [p.score for p in many[1]] == pytest.approx([p.score for p in predictor(white)], abs=1e-6)
     assert predictor.predict_many([]) == []
 
 
-def test_a_corrupt_file_does_not_stop_the_others(model: ViT, picture: Path) -> None:
-    bad = picture.with_name("b.png")
-    bad.write_text("no image")
-    found = Predictor(model, batch_size=2).predict_files([picture, bad, picture], top=1)
+def test_a_corrupt_file_does_not_stop_the_others(model: ViT, image_file: Path) -> None:
+    bad = image_file.with_name("b.png")
+    bad.write_text("no image", encoding="utf-8")
+    found = Predictor(model, batch_size=2).predict_files([image_file, bad, image_file], top=1)
     (first, good), (second, wrong), (_, last) = found
-    assert (first, second) == (picture, bad)
+    assert (first, second) == (image_file, bad)
     assert isinstance(good, list)
     assert isinstance(wrong, CorruptImageError)
     assert isinstance(last, list)
     assert last[0].label == good[0].label
 
 
-def test_predictions_are_streamed_before_later_files_are_read(model: ViT, picture: Path) -> None:
+def test_predictions_are_streamed_before_later_files_are_read(model: ViT, image_file: Path) -> None:
     """A folder of a million images must not be decoded before the first prediction."""
     read: list[int] = []
 
-    class Watched(Predictor):
+    class Recorder(Predictor):
         def _decode(self, image: object) -> np.ndarray | CorruptImageError:
             read.append(1)
             return super()._decode(image)
 
-    answers = Watched(model, batch_size=2).stream([picture] * 100)
-    next(answers)
+    results = Recorder(model, batch_size=2).stream([image_file] * 100)
+    next(results)
     assert len(read) < 50
 
 
@@ -109,19 +118,19 @@ def test_threads_may_share_a_predictor(fixture: str, request: pytest.FixtureRequ
             np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
 
 
-def test_the_image_size_can_be_changed(model: ViT, picture: Path) -> None:
+def test_the_image_size_can_be_changed(model: ViT, image_file: Path) -> None:
     predictor = Predictor(model, image_size=24)
     with torch.inference_mode():
         preprocess = model.info.preprocess.replace(size=24)
-        scores = model(preprocess.normalize(preprocess(picture)[None])).softmax(-1)[0]
-    assert predictor(picture)[0].score == pytest.approx(float(scores.max()), abs=1e-6)
+        scores = model(preprocess.normalize(preprocess(image_file)[None])).softmax(-1)[0]
+    assert predictor(image_file)[0].score == pytest.approx(float(scores.max()), abs=1e-6)
 
 
-def test_warming_up_changes_no_prediction(model: ViT, picture: Path) -> None:
+def test_warming_up_changes_no_prediction(model: ViT, image_file: Path) -> None:
     predictor = Predictor(model)
-    before = predictor(picture)
+    before = predictor(image_file)
     predictor.warm_up(batch_size=3)
-    assert predictor(picture) == before
+    assert predictor(image_file) == before
 
 
 def test_a_model_without_class_names_is_refused(model: ViT) -> None:

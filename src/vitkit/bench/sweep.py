@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class SweepPoint:
-    batch_size: int
-    image_size: int = 0  # 0: the model's own
-
-
 @dataclass
 class SweepResult:
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -26,18 +20,18 @@ class SweepResult:
 
 
 def run_sweep(
-    model: ViT, points: Sequence[SweepPoint], against: Sequence[str], train: bool, rounds: int, memory: bool
+    model: ViT, points: Sequence[tuple[int, int]], against: Sequence[str], train: bool, rounds: int, memory: bool
 ) -> SweepResult:
-    """Run the inference or training benchmark at each point, and return all rows and the missing competitors."""
+    """Run the inference or training benchmark at each pair of batch size and image size (0: the model's own)."""
     found = SweepResult()
-    for point in points:
-        sized = _at_size(model, point.image_size)
+    for batch_size, image_size in points:
+        sized = _at_size(model, image_size)
         if train:
-            results, missing = bench_training(sized.config, point.batch_size, against, rounds, memory)
+            results, missing = bench_training(sized.config, batch_size, against, rounds, memory)
         else:
-            results, missing = bench_inference(sized, point.batch_size, against, rounds, memory)
+            results, missing = bench_inference(sized, batch_size, against, rounds, memory)
         side = sized.config.image_size[0]
-        found.rows += [{"batch": point.batch_size, "image_size": side, **result.to_dict()} for result in results]
+        found.rows += [{"batch": batch_size, "image_size": side, **result.to_dict()} for result in results]
         found.missing |= missing
     return found
 

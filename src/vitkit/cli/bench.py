@@ -45,7 +45,7 @@ class Bench:
     """Print one JSON document."""
 
     def run(self) -> int:
-        from vitkit.bench.sweep import SweepPoint, plot_sweep, run_sweep
+        from vitkit.bench.sweep import plot_sweep, run_sweep
         from vitkit.training.run_dir import describe_environment
 
         if self.infer + self.train + bool(self.load) > 1:
@@ -58,7 +58,7 @@ class Bench:
         if self.plot:
             check_figure_file(self.plot, "--plot")
         names = [name.strip() for name in self.against.split(",") if name.strip()]
-        points = [SweepPoint(b, s) for s in (self.image_size or (0,)) for b in self.batch]
+        points = [(b, s) for s in (self.image_size or (0,)) for b in self.batch]
         found = run_sweep(_open_model(self.model), points, names, self.train, self.rounds, not self.no_memory)
         if self.plot:
             plot_sweep(found.rows, self.plot)

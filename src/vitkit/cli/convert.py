@@ -9,7 +9,7 @@ from vitkit.cli.model import print_assumptions
 from vitkit.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from vitkit.export import ExportResult
+    from vitkit.export.export import ExportResult
     from vitkit.weights.convert import ConvertReport
 
 File = Annotated[str | None, arg(metavar="FILE")]
@@ -102,7 +102,7 @@ def to_weights(command: Convert) -> int:
 
 
 def to_runtime(command: Convert) -> int:
-    from vitkit.export import export_model
+    from vitkit.export.export import export_model
     from vitkit.training.checkpoint import as_model_dir
     from vitkit.weights.load import load_with_report
 

@@ -107,8 +107,7 @@ class Predict:
                 rows.writerow(["path", *(f"{what}_{k + 1}" for k in range(top) for what in ("label", "score"))])
                 yield lambda path, found: rows.writerow([path, *(x for p in found for x in (p.label, p.score))])
         else:
-            with _lines(paths, predictor.class_names) as write:
-                yield write
+            yield _table_writer(paths, predictor.class_names)
 
 
 def _standard_input() -> bytes:
@@ -130,9 +129,8 @@ def _json_list() -> Iterator[Write]:
     print("[]" if first else "]")
 
 
-@contextmanager
-def _lines(paths: Sequence[Path], class_names: Sequence[str]) -> Iterator[Write]:
-    """Print a table row by row: the column widths are known before the first prediction."""
+def _table_writer(paths: Sequence[Path], class_names: Sequence[str]) -> Write:
+    """Print the header of a table, and return a function that prints a row. Column widths are known in advance."""
     image = max(5, *(len(str(path)) for path in paths))
     label = min(max(len("prediction"), *map(len, class_names)), 32)
     print(f"{'image':{image}}  {'prediction':{label}}   score  alternatives")
@@ -142,4 +140,4 @@ def _lines(paths: Sequence[Path], class_names: Sequence[str]) -> Iterator[Write]
         rest = ", ".join(f"{p.label} {p.score:.1%}" for p in others)
         print(f"{path:{image}}  {best.label:{label}}  {best.score:6.1%}  {rest}".rstrip(), flush=True)
 
-    yield write
+    return write

@@ -1,7 +1,6 @@
 """Measurements for comparison and calibration: peak memory of a step, and the rates that this machine reaches."""
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +15,7 @@ from vitkit.plan.job import Job
 from vitkit.plan.memory import MALLOC
 from vitkit.plan.step_time import Rates, flops, traffic
 from vitkit.runtime.data_parallel import IMAGES_PER_CORE, thread_pool
+from vitkit.runtime.packages import environment
 from vitkit.runtime.timing import medians, time_calls
 from vitkit.training import recipe
 from vitkit.training.data_parallel import DataParallelBackward
@@ -65,14 +65,9 @@ class TrainingStep:
 
 def measure_peak(job: Job, steps: int = 3, malloc: Mapping[str, str] = MALLOC) -> tuple[int, int, float]:
     """Return (bytes before, peak bytes, processor seconds of the last step), measured in a new process. Linux only."""
-    previous = {name: os.environ.get(name) for name in malloc}
-    os.environ.update(malloc)  # the C library reads it when a process starts
-    try:
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-            return process.submit(_measure_peak, job, steps).result()
-    finally:
-        for name, value in previous.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    spawn = multiprocessing.get_context("spawn")
+    with environment(malloc), ProcessPoolExecutor(1, mp_context=spawn) as process:  # glibc reads it at process start
+        return process.submit(_measure_peak, job, steps).result()
 
 
 def _measure_peak(job: Job, steps: int) -> tuple[int, int, float]:

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -27,7 +27,7 @@ def require_package(package: str, purpose: str, extra: str = "export") -> Module
 
 
 @contextmanager
-def environment(values: dict[str, str]) -> Iterator[None]:
+def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables within the context, for one thread at a time."""
     with _lock:
         before = {name: os.environ.get(name) for name in values}
