@@ -1,10 +1,10 @@
-"""Throw mutated images and requests at a server, and see what becomes of it and of its good clients.
+"""Send mutated images and requests to a server, and check the server and its other clients.
 
     python -m tests.faults.serve_fuzz --count 20000 [--model FOLDER]
 
-Blocks of hostile traffic alternate with quiet ones, and one good client goes on through both: its times are compared.
-Prints the answers by status, what the server's processes took of memory, and how many decoders had to be replaced;
-exits with 1 where there was a 5xx, the server died, or memory grew by more than `ROOM`.
+Phases with and without an attack alternate. A good client sends requests in both, and its latencies are compared.
+Prints the responses by status, the memory of the server's processes and the number of replaced decoders. Exits with 1
+after a 5xx, a crash of the server, or a growth in memory of more than `MAX_GROWTH`.
 """
 
 import argparse
@@ -28,28 +28,28 @@ import psutil
 
 from tests.serve.client import Server, noise_png, running, save_model_dir
 
-from .mutations import images, mutated, raw_request, wild_query
+from .mutations import images, mutated, random_query, raw_request
 
-ROOM = 400 * 2**20  # bytes: two decoders at work on the largest images that the mutations make
+MAX_GROWTH = 400 * 2**20  # bytes: two decoders with the largest images that the mutations make
 
 
 def attack(host: str, port: int, count: int, seed: int) -> collections.Counter[str]:
-    """Half images with wild queries and headers, half requests that may not even be HTTP; the answers by status."""
-    chance, files = random.Random(seed), images()
+    """Send mutated images with random queries, and requests that may not be valid HTTP. Count responses by status."""
+    rng, files = random.Random(seed), images()
     seen: collections.Counter[str] = collections.Counter()
     for _ in range(count):
-        if chance.random() < 0.6:
-            seen[_send_image(host, port, chance, files)] += 1
+        if rng.random() < 0.6:
+            seen[_send_image(host, port, rng, files)] += 1
         else:
-            seen[_send_raw(host, port, raw_request(chance, files))] += 1
+            seen[_send_raw(host, port, raw_request(rng, files))] += 1
     return seen
 
 
-def _send_image(host: str, port: int, chance: random.Random, files: list[bytes]) -> str:
-    path = chance.choice(["/v1/predict"] * 4 + ["/v1/attention", "/v1/explain?method=rollout"])
+def _send_image(host: str, port: int, rng: random.Random, files: list[bytes]) -> str:
+    path = rng.choice(["/v1/predict"] * 4 + ["/v1/attention", "/v1/explain?method=rollout"])
     connection = http.client.HTTPConnection(host, port, timeout=60)
     try:
-        connection.request("POST", wild_query(path, chance), mutated(chance.choice(files), chance))
+        connection.request("POST", random_query(path, rng), mutated(rng.choice(files), rng))
         response = connection.getresponse()
         response.read()
         return str(response.status)
@@ -71,7 +71,7 @@ def _send_raw(host: str, port: int, request: bytes) -> str:
                 answer += chunk
         except TimeoutError:
             return "timeout"
-        except OSError:  # the server had heard enough
+        except OSError:  # the server closed the connection
             return "closed"
     found = re.match(rb"(?:HTTP/1\.1 100 .*\r\n(?:.+\r\n)*\r\n)?HTTP/1\.[01] (\d{3})", answer)
     return found[1].decode() if found else "closed"
@@ -80,13 +80,13 @@ def _send_raw(host: str, port: int, request: bytes) -> str:
 @dataclass
 class Outcome:
     answers: collections.Counter[str] = field(default_factory=collections.Counter)
-    quiet: list[float] = field(default_factory=list)  # seconds of good requests
+    quiet: list[float] = field(default_factory=list)  # latencies of good requests
     under_attack: list[float] = field(default_factory=list)
     memory_before: int = 0
     memory_most: int = 0
     memory_after: int = 0
     replaced: int = 0
-    wrong: int = 0  # good requests that were not answered as before
+    wrong: int = 0  # good requests with another response than before
     alive: bool = False
 
     @property
@@ -95,16 +95,16 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        return share(self.under_attack, 0.99) / share(self.quiet, 0.99)
+        return quantile(self.under_attack, 0.99) / quantile(self.quiet, 0.99)
 
     @property
     def fine(self) -> bool:
         grown = self.memory_after - self.memory_before
         bad = self.server_errors or self.answers["timeout"] or self.wrong
-        return self.alive and not bad and grown < ROOM
+        return self.alive and not bad and grown < MAX_GROWTH
 
 
-def share(times: list[float], part: float) -> float:
+def quantile(times: list[float], part: float) -> float:
     return sorted(times)[min(len(times) - 1, int(part * len(times)))]
 
 
@@ -119,7 +119,7 @@ def memory(server: Server) -> int:
     return total
 
 
-def campaign(count: int, folder: Path, seed: int = 0, attackers: int = 1, say: bool = True) -> Outcome:
+def campaign(count: int, folder: Path, seed: int = 0, attackers: int = 1, verbose: bool = True) -> Outcome:
     outcome = Outcome()
     with running(str(folder), "--samples", str(_sample(folder))) as server:
         good = noise_png(200, 300, seed=1)
@@ -147,7 +147,7 @@ def campaign(count: int, folder: Path, seed: int = 0, attackers: int = 1, say: b
                     outcome.memory_most = max(outcome.memory_most, memory(server))
             for process in processes:
                 outcome.answers.update(json.loads(process.communicate()[0]))
-            if say:
+            if verbose:
                 print(f"{start + block:6} {dict(sorted(outcome.answers.items()))}", file=sys.stderr, flush=True)
         outcome.memory_after = memory(server)
         outcome.memory_most = max(outcome.memory_most, outcome.memory_after)
@@ -159,7 +159,7 @@ def campaign(count: int, folder: Path, seed: int = 0, attackers: int = 1, say: b
 
 
 def _same(found: bytes, expected: bytes) -> bool:
-    """But for the last digits: batches of another size add in another order."""
+    """Compare up to rounding: other batch sizes sum in another order."""
     one, other = (json.loads(text)["results"][0]["predictions"] for text in (found, expected))
     return all(
         a["label"] == b["label"] and abs(a["score"] - b["score"]) < 1e-4 for a, b in zip(one, other, strict=True)
@@ -186,10 +186,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--attackers", type=int, default=1)
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--attack", help=argparse.SUPPRESS)  # how the campaign calls itself
+    parser.add_argument("--attack", help=argparse.SUPPRESS)  # used by the campaign itself
     asked = parser.parse_args()
     if asked.attack:
-        os.nice(5)  # what the attack itself costs this machine is no fault of the server
+        os.nice(5)  # the attacker should not take the server's processor time
         host, port = asked.attack.split(":")
         print(json.dumps(attack(host, int(port), asked.count, asked.seed)))
         return 0
@@ -204,7 +204,7 @@ def main() -> int:
     mib = [f"{value / 2**20:,.0f}" for value in (outcome.memory_before, outcome.memory_most, outcome.memory_after)]
     print(f"memory of the server and its decoders: {mib[0]} MiB before, {mib[1]} at most, {mib[2]} after")
     for name, times in (("quiet", outcome.quiet), ("under attack", outcome.under_attack)):
-        shown = " ".join(f"p{part * 100:g} {1000 * share(times, part):.1f} ms" for part in (0.5, 0.95, 0.99))
+        shown = " ".join(f"p{part * 100:g} {1000 * quantile(times, part):.1f} ms" for part in (0.5, 0.95, 0.99))
         print(f"good requests, {name}: {len(times)}, {shown}")
     print(f"p99 under attack / quiet: {outcome.ratio:.2f}")
     return not outcome.fine

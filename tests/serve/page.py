@@ -1,4 +1,4 @@
-"""The page of the service, as a visitor uses it."""
+"""Drives the page of the server in a browser."""
 
 import base64
 from collections.abc import Callable
@@ -16,10 +16,10 @@ class Page:
         open_page(driver, address, **how)
         self.wait(lambda: self.run("return document.body.dataset.ready"))
 
-    def wait(self, true: Callable[[], Any], seconds: float = 90) -> None:
+    def wait(self, condition: Callable[[], Any], seconds: float = 90) -> None:
         from selenium.webdriver.support.ui import WebDriverWait
 
-        WebDriverWait(self.driver, seconds, 0.05).until(lambda _: true())
+        WebDriverWait(self.driver, seconds, 0.05).until(lambda _: condition())
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -40,13 +40,13 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
-        """Until nothing is loading any more."""
+        """Wait until nothing is loading."""
         self.wait(
             lambda: self.run("return !document.querySelector('.busy') && (result.hidden === false || !error.hidden)")
         )
 
     def point(self, right: float, down: float, click: bool = False) -> None:
-        """At a place of the picture, in shares of its sides."""
+        """Move to a position in the image, in fractions of its sides."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         canvas = self.find(".stage canvas")
@@ -76,6 +76,6 @@ class Page:
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self) -> list[str]:
-        """What the console says, but for the browser's own note of an answer that was an error on purpose."""
+        """Return the messages of the console, except those about expected error responses."""
         lines = [entry["message"] for entry in self.driver.get_log("browser")]
         return [line for line in lines if "Failed to load resource" not in line or " 4" not in line]

@@ -1,4 +1,4 @@
-"""The pictures of docs/guides/serve.md: python -m tests.serve.screenshots MODEL OTHER_MODEL IMAGE OTHER_IMAGE OUT."""
+"""Screenshots of docs/guides/serve.md: python -m tests.serve.screenshots MODEL OTHER_MODEL IMAGE OTHER_IMAGE OUT."""
 
 import argparse
 from pathlib import Path

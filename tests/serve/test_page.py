@@ -1,5 +1,6 @@
 """The page in a real browser."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def page(browser: Any, server: Server) -> Iterator[Page]:
     assert not found.complaints()
 
 
-def test_upload_look_slide_and_explain(page: Page, server: Server, files: dict[str, Path]) -> None:
+def test_upload_hover_sliders_and_explanations(page: Page, server: Server, files: dict[str, Path]) -> None:
     page.upload(files["one.png"])
     expected = server.post("/v1/predict?top=3", files["one.png"].read_bytes()).json()["results"][0]["predictions"]
     assert [e.text for e in page.all(".classes .label")] == [p["label"] for p in expected]
@@ -42,19 +43,19 @@ def test_upload_look_slide_and_explain(page: Page, server: Server, files: dict[s
 
     summary = page.pixels()
     page.point(0.6, 0.1)
-    assert "patch 1, 3 looks here" in page.text(".about")
+    assert "attention of patch (1, 3)" in page.text(".about")
     hovered = page.pixels()
     assert hovered != summary
     page.point(0.6, 0.1, click=True)
     page.run("document.querySelector('.stage canvas').dispatchEvent(new PointerEvent('pointerleave'))")
-    assert "patch 1, 3" in page.text(".about")
+    assert "patch (1, 3)" in page.text(".about")
 
     page.slide("layer", 1)
-    assert "Layer 1 of 3, mean of 2 heads: patch 1, 3" in page.text(".about")
+    assert "Layer 1 of 3, mean of 2 heads: attention of patch (1, 3)" in page.text(".about")
     first = page.pixels()
     assert first != hovered
     page.slide("head", 2)
-    assert "Layer 1 of 3, head 2: patch 1, 3" in page.text(".about")
+    assert "Layer 1 of 3, head 2: attention of patch (1, 3)" in page.text(".about")
     assert page.pixels() != first
     page.slide("opacity", 0)
     bare = page.pixels()
@@ -69,23 +70,23 @@ def test_upload_look_slide_and_explain(page: Page, server: Server, files: dict[s
         page.wait(lambda m=method: page.text(".about").lower().startswith(m))
 
 
-def test_the_keyboard_does_all_of_it(page: Page, files: dict[str, Path]) -> None:
+def test_everything_works_with_the_keyboard(page: Page, files: dict[str, Path]) -> None:
     from selenium.webdriver.common.keys import Keys
 
     page.upload(files["one.png"])
     canvas = page.find(".stage canvas")
     canvas.send_keys(Keys.ARROW_RIGHT)
-    assert "patch 3, 3 looks here" in page.text(".about")
+    assert "attention of patch (3, 3)" in page.text(".about")
     canvas.send_keys(Keys.ARROW_UP, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
-    assert "patch 2, 1 looks here" in page.text(".about")
+    assert "attention of patch (2, 1)" in page.text(".about")
     canvas.send_keys("[", ".")
-    assert "Layer 2 of 3, head 1: patch 2, 1" in page.text(".about")
+    assert "Layer 2 of 3, head 1: attention of patch (2, 1)" in page.text(".about")
     canvas.send_keys(Keys.ESCAPE)
     assert "class token" in page.text(".about")
 
 
-def test_what_the_page_shows_is_the_models_attention(page: Page, server: Server, files: dict[str, Path]) -> None:
-    """The numbers that the page computes from the compact form, beside those of /v1/explain."""
+def test_the_page_shows_the_attention_of_the_model(page: Page, server: Server, files: dict[str, Path]) -> None:
+    """The page decodes the binary format to the numbers of /v1/explain."""
     page.upload(files["one.png"])
     query = "method=attention&layer=1&head=0&query=2,1"
     expected = server.post(f"/v1/explain?{query}", files["one.png"].read_bytes()).json()["map"]
@@ -102,7 +103,7 @@ def test_what_the_page_shows_is_the_models_attention(page: Page, server: Server,
     assert found == pytest.approx([value for row in expected for value in row], abs=1.01 / 510)
 
 
-def test_a_bad_file_is_explained_and_the_next_one_works(page: Page, files: dict[str, Path]) -> None:
+def test_a_bad_file_shows_an_error_and_the_next_one_works(page: Page, files: dict[str, Path]) -> None:
     page.upload(files["bad.png"])
     assert "the image: cannot be decoded" in page.text("#error")
     page.upload(files["note.txt"])
@@ -122,9 +123,9 @@ def test_samples_history_comparison_and_card(page: Page, files: dict[str, Path])
     page.wait(lambda: len(page.all(".classes")) == 2 and all(e.text for e in page.all(".about")))
     page.settle()
     page.point(0.9, 0.9)
-    assert [e.text.split(": ")[1].split(";")[0] for e in page.all(".about")] == [
-        "patch 4, 4 looks here",
-        "patch 8, 8 looks here",
+    assert [re.search(r"patch \(\d, \d\)", e.text)[0] for e in page.all(".about")] == [
+        "patch (4, 4)",
+        "patch (8, 8)",
     ]
     page.run("document.querySelector('#history button').click()")
     page.settle()
@@ -132,11 +133,11 @@ def test_samples_history_comparison_and_card(page: Page, files: dict[str, Path])
     page.wait(lambda: "# pets" in page.text("#card-text"))
 
 
-def test_it_fits_a_phone_in_the_dark_and_is_tapped(browser: Any, server: Server, files: dict[str, Path]) -> None:
+def test_it_fits_a_phone_and_responds_to_taps(browser: Any, server: Server, files: dict[str, Path]) -> None:
     phone = Page(browser, server.address, width=390, height=844, theme="dark")
     phone.upload(files["one.png"])
     assert phone.run("return document.documentElement.scrollWidth") == 390
     assert phone.run("return getComputedStyle(document.body).backgroundColor") == "rgb(17, 18, 22)"
     phone.point(0.1, 0.6, click=True)
-    assert "patch 3, 1 looks here" in phone.text(".about")
+    assert "attention of patch (3, 1)" in phone.text(".about")
     assert not phone.complaints()

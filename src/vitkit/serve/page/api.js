@@ -1,9 +1,9 @@
-// Requests to the server, and its compact form of attention.
+// Requests to the server, and the binary format of /v1/attention.
 
 let token = "";
 export const setToken = (value) => { token = value; };
 
-export class Refused extends Error {
+export class APIError extends Error {
   constructor(status, code, message) {
     super(message);
     this.status = status;
@@ -12,18 +12,18 @@ export class Refused extends Error {
 }
 
 async function request(path, query = {}, body = undefined) {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
-  const address = given.length ? `${path}?${new URLSearchParams(given)}` : path;
+  const parameters = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
+  const address = parameters.length ? `${path}?${new URLSearchParams(parameters)}` : path;
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   let response;
   try {
     response = await fetch(address, { method: body ? "POST" : "GET", body, headers });
   } catch {
-    throw new Refused(0, "unreachable", "The server does not answer. Is it still running?");
+    throw new APIError(0, "unreachable", "The server does not respond. Is it still running?");
   }
   if (response.ok) return response;
   const { error } = await response.json().catch(() => ({ error: { code: "unknown", message: response.statusText } }));
-  throw new Refused(response.status, error.code, error.message);
+  throw new APIError(response.status, error.code, error.message);
 }
 
 export const models = async () => (await (await request("/v1/models")).json()).models;
@@ -32,14 +32,14 @@ export const card = async (model) => (await request(`/v1/models/${encodeURICompo
 export const blob = async (path) => (await request(path)).blob();
 export const predict = async (image, query) => (await (await request("/v1/predict", query, image)).json());
 export const explain = async (image, query) => (await request("/v1/explain", query, image)).json();
-export const asSeen = async (image, model) =>
+export const modelInput = async (image, model) =>
   (await request("/v1/explain", { model, method: "attention", format: "png", opacity: 0 }, image)).blob();
 
 export async function attention(image, query) {
   return unpack(await (await request("/v1/attention", query, image)).arrayBuffer());
 }
 
-// Four bytes of length, a JSON head, float32 scales (layers, heads, rows), uint8 codes (layers, heads, rows, patches).
+// Format: four bytes of length, a JSON header, float32 scales (layers, heads, rows), uint8 codes (layers, heads, rows, patches).
 export function unpack(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -48,10 +48,10 @@ export function unpack(buffer) {
   const count = head.layers * head.heads * rows;
   const scale = new Float32Array(buffer, 4 + length, count);
   const code = new Uint8Array(buffer, 4 + length + 4 * count, count * patches);
-  return { ...head, patches, whole: head.rows === "all", rowCount: rows, scale, code };
+  return { ...head, patches, allRows: head.rows === "all", rowCount: rows, scale, code };
 }
 
-// Where a row looks: one head's weights, or the mean of all (head < 0). Row 0 is the model's summary.
+// Returns the attention of a row: the weights of one head, or the mean of all (head < 0). Row 0 is the class token or the pooled tokens.
 export function weights(data, layer, head, row) {
   const values = new Float32Array(data.patches);
   const heads = head < 0 ? [...Array(data.heads).keys()] : [head];

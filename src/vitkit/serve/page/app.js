@@ -1,26 +1,26 @@
-// The page: what was chosen, and who has to hear of it.
+// State of the page, and the handlers of its controls.
 
 import * as api from "./api.js";
 import { byId, make } from "./dom.js";
 import { Pane } from "./pane.js";
 
-const REMEMBERED = 12; // pictures
-const BY_CLASS = "attribution"; // what a click on a class shows
+const MAX_HISTORY = 12; // images
+const CLASS_METHOD = "attribution"; // shown after a click on a class
 
-const chosen = { method: "attention", layer: 1, head: -1, spot: null, label: null, opacity: 0.7 };
+const state = { method: "attention", layer: 1, head: -1, point: null, label: null, opacity: 0.7 };
 let models = [], panes = [], pictures = [], current = null;
 
-const settings = () => ({ ...chosen, byClass: document.querySelector(`[value="${chosen.method}"]`).dataset.byClass !== undefined });
+const settings = () => ({ ...state, byClass: document.querySelector(`[value="${state.method}"]`).dataset.byClass !== undefined });
 
-function complain(error) {
+function showError(error) {
   const line = byId("error");
   line.hidden = !error;
   line.textContent = error ? error.message : "";
   if (error && error.status === undefined) console.error(error);
 }
 
-async function take(blob, name) {
-  complain(null);
+async function openBlob(blob, name) {
+  showError(null);
   document.body.classList.add("busy");
   const picture = { blob, name, answers: new Map(), url: URL.createObjectURL(blob) };
   picture.bitmap = await createImageBitmap(blob).catch(() => null);
@@ -29,29 +29,29 @@ async function take(blob, name) {
 
 async function open(picture) {
   current = picture;
-  chosen.spot = null;
+  state.point = null;
   document.body.classList.add("busy");
-  for (const pane of panes) Object.assign(pane.stage, { patch: null, kept: false });
+  for (const pane of panes) Object.assign(pane.stage, { patch: null, pinned: false });
   try {
-    await Promise.all(panes.map((pane) => pane.ask(picture)));
+    await Promise.all(panes.map((pane) => pane.load(picture)));
     if (current !== picture) return;
-    complain(null);
-    chosen.label = panes[0].answer.predictions[0].label;
+    showError(null);
+    state.label = panes[0].answer.predictions[0].label;
     byId("result").hidden = false;
-    remember(picture);
+    addToHistory(picture);
     setRanges();
     await refresh();
   } catch (error) {
-    if (current === picture) complain(error);
+    if (current === picture) showError(error);
   } finally {
     if (current === picture) document.body.classList.remove("busy");
     document.body.dataset.answers = Number(document.body.dataset.answers ?? 0) + 1;
   }
 }
 
-function remember(picture) {
+function addToHistory(picture) {
   pictures = [picture, ...pictures.filter((one) => one !== picture)];
-  for (const old of pictures.splice(REMEMBERED)) URL.revokeObjectURL(old.url);
+  for (const old of pictures.splice(MAX_HISTORY)) URL.revokeObjectURL(old.url);
   byId("history-part").hidden = pictures.length < 2;
   byId("history").replaceChildren(...pictures.slice(1).map((one) => thumbnail(one.bitmap ? one.url : "", one.name, () => open(one))));
 }
@@ -69,30 +69,30 @@ function setRanges() {
   if (!data) return;
   byId("layer").max = data.layers;
   byId("head").max = data.heads;
-  chosen.head = Math.min(chosen.head, data.heads - 1);
-  byId("layer").value = 1 + Math.round(chosen.layer * (data.layers - 1));
-  byId("head").value = chosen.head + 1;
+  state.head = Math.min(state.head, data.heads - 1);
+  byId("layer").value = 1 + Math.round(state.layer * (data.layers - 1));
+  byId("head").value = state.head + 1;
 }
 
 async function refresh() {
   byId("layer-value").textContent = `${byId("layer").value} / ${byId("layer").max}`;
-  byId("head-value").textContent = chosen.head < 0 ? "mean" : `${chosen.head + 1} / ${byId("head").max}`;
-  byId("opacity-value").textContent = `${Math.round(100 * chosen.opacity)} %`;
-  byId("layer").disabled = !["attention", "rollout"].includes(chosen.method);
-  byId("head").disabled = chosen.method !== "attention";
-  document.querySelector(`[name="method"][value="${chosen.method}"]`).checked = true;
+  byId("head-value").textContent = state.head < 0 ? "mean" : `${state.head + 1} / ${byId("head").max}`;
+  byId("opacity-value").textContent = `${Math.round(100 * state.opacity)} %`;
+  byId("layer").disabled = !["attention", "rollout"].includes(state.method);
+  byId("head").disabled = state.method !== "attention";
+  document.querySelector(`[name="method"][value="${state.method}"]`).checked = true;
   await Promise.all(panes.map((pane) => pane.show(settings())));
 }
 
-// A patch of one model's grid is a place in the picture: the other model shows its own patch there.
+// The patches of two models differ: the other model shows its patch at the same position in the image.
 function onPatch(patch, from) {
   const [rows, columns] = from.answer.data.grid;
-  chosen.spot = patch && { x: (patch.column + 0.5) / columns, y: (patch.row + 0.5) / rows };
-  for (const pane of panes) if (pane !== from) Object.assign(pane.stage, { kept: Boolean(patch?.kept), patch: chosen.spot && pane.answer?.data ? pane.patchAt(chosen.spot) : null });
+  state.point = patch && { x: (patch.column + 0.5) / columns, y: (patch.row + 0.5) / rows };
+  for (const pane of panes) if (pane !== from) Object.assign(pane.stage, { pinned: Boolean(patch?.pinned), patch: state.point && pane.answer?.data ? pane.patchAt(state.point) : null });
   refresh();
 }
 
-function onChoose(layer, head) {
+function onSelect(layer, head) {
   byId("layer").value = layer + 1;
   byId("head").value = head + 1;
   readSliders();
@@ -100,21 +100,21 @@ function onChoose(layer, head) {
 
 function readSliders() {
   const layers = Number(byId("layer").max);
-  chosen.layer = layers > 1 ? (Number(byId("layer").value) - 1) / (layers - 1) : 1;
-  chosen.head = Number(byId("head").value) - 1;
-  chosen.opacity = Number(byId("opacity").value) / 100;
+  state.layer = layers > 1 ? (Number(byId("layer").value) - 1) / (layers - 1) : 1;
+  state.head = Number(byId("head").value) - 1;
+  state.opacity = Number(byId("opacity").value) / 100;
   refresh();
 }
 
 function onClass(label) {
-  chosen.label = label;
-  if (!settings().byClass) chosen.method = BY_CLASS;
+  state.label = label;
+  if (!settings().byClass) state.method = CLASS_METHOD;
   refresh();
 }
 
 function setPanes() {
   const names = [byId("model").value, byId("compare").value].filter((name, i, all) => name && all.indexOf(name) === i);
-  panes = names.map((name) => new Pane(models.find((model) => model.name === name), { onPatch, onChoose, onClass, onError: complain }));
+  panes = names.map((name) => new Pane(models.find((model) => model.name === name), { onPatch, onSelect, onClass, onError: showError }));
   byId("panes").replaceChildren(...panes.map((pane) => pane.element));
   byId("panes").classList.toggle("two", panes.length === 2);
   if (current) open(current);
@@ -131,7 +131,7 @@ async function listSamples() {
   const found = await api.samples();
   const buttons = await Promise.all(found.map(async ({ name, address }) => {
     const blob = await api.blob(address);
-    return thumbnail(URL.createObjectURL(blob), name, () => take(blob, name));
+    return thumbnail(URL.createObjectURL(blob), name, () => openBlob(blob, name));
   }));
   byId("samples").replaceChildren(...buttons);
 }
@@ -151,24 +151,24 @@ async function start() {
     document.body.dataset.ready = "yes";
   } catch (error) {
     if (error.status === 401) askForToken();
-    else complain(error);
+    else showError(error);
   }
 }
 
-function takeFirst(files) {
+function openFirst(files) {
   const file = [...(files ?? [])][0];
-  if (file) take(file, file.name || "pasted");
+  if (file) openBlob(file, file.name || "pasted");
 }
 
-byId("file").addEventListener("change", (event) => { takeFirst(event.target.files); event.target.value = ""; });
+byId("file").addEventListener("change", (event) => { openFirst(event.target.files); event.target.value = ""; });
 document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("over"); });
 document.addEventListener("dragleave", (event) => event.relatedTarget ?? document.body.classList.remove("over"));
 document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("over");
-  takeFirst(event.dataTransfer.files);
+  openFirst(event.dataTransfer.files);
 });
-document.addEventListener("paste", (event) => takeFirst(event.clipboardData.files));
+document.addEventListener("paste", (event) => openFirst(event.clipboardData.files));
 document.addEventListener("keydown", (event) => {
   const slider = { "[": ["layer", -1], "]": ["layer", 1], ",": ["head", -1], ".": ["head", 1] }[event.key];
   if (!slider || event.target.matches("select, input[type=password]") || byId("result").hidden) return;
@@ -176,7 +176,7 @@ document.addEventListener("keydown", (event) => {
   readSliders();
 });
 for (const id of ["layer", "head", "opacity"]) byId(id).addEventListener("input", readSliders);
-byId("methods").addEventListener("change", (event) => { chosen.method = event.target.value; refresh(); });
+byId("methods").addEventListener("change", (event) => { state.method = event.target.value; refresh(); });
 byId("model").addEventListener("change", setPanes);
 byId("compare").addEventListener("change", setPanes);
 byId("card").addEventListener("click", async () => {
@@ -184,7 +184,7 @@ byId("card").addEventListener("click", async () => {
     byId("card-text").textContent = await api.card(byId("model").value);
     byId("card-dialog").showModal();
   } catch (error) {
-    complain(error);
+    showError(error);
   }
 });
 

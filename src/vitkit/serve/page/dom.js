@@ -1,4 +1,4 @@
-// Elements without markup in strings: text stays text.
+// Creates elements without HTML strings, so that text is never parsed as markup.
 
 export const byId = (id) => document.getElementById(id);
 

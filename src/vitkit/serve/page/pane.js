@@ -1,34 +1,34 @@
-// One model's answer: its ranked classes, the picture with the map, and all heads.
+// The result of one model: its top classes, the image with a map, and all attention heads.
 
 import * as api from "./api.js";
 import { make, percent } from "./dom.js";
 import { Heads } from "./heads.js";
 import { Stage } from "./stage.js";
 
-const PAUSE = 60; // milliseconds that the pointer rests before a row is asked for
+const HOVER_DELAY = 60; // milliseconds before a row is requested
 
 export class Pane {
-  constructor(model, { onPatch, onChoose, onClass, onError }) {
+  constructor(model, { onPatch, onSelect, onClass, onError }) {
     this.model = model;
     this.onClass = onClass;
     this.onError = onError;
     this.stage = new Stage((patch) => onPatch(patch, this));
-    this.heads = new Heads(onChoose);
+    this.heads = new Heads(onSelect);
     this.classes = make("ol", { className: "classes" });
     this.about = make("p", { className: "about", role: "status" });
     this.facts = make("p", { className: "facts" });
-    this.headsPart = make("details", { className: "heads-part", open: true }, make("summary", { textContent: "Layers across, heads down; the first row is their mean" }), this.heads.element);
+    this.headsPart = make("details", { className: "heads-part", open: true }, make("summary", { textContent: "Columns: layers. Rows: mean, heads." }), this.heads.element);
     this.element = make(
       "article",
       { className: "pane", "aria-label": model.name },
       make("h2", { textContent: model.name }),
-      make("div", { className: "look" }, this.stage.element, this.about),
+      make("div", { className: "view" }, this.stage.element, this.about),
       make("div", { className: "answer" }, this.classes, this.facts, this.headsPart),
     );
   }
 
-  // Ask the server about a new picture. `picture.answers` keeps what is known, by model.
-  async ask(picture) {
+  // Requests the result for an image. `picture.answers` caches results by model.
+  async load(picture) {
     this.picture = picture;
     this.element.classList.add("busy");
     try {
@@ -49,8 +49,8 @@ export class Pane {
       return { predictions, maps: new Map(), rows: new Map(), ms: performance.now() - started };
     }
     const data = await api.attention(picture.blob, query);
-    const bitmap = picture.bitmap ?? (await createImageBitmap(await api.asSeen(picture.blob, this.model.name)));
-    // What a browser cannot decode is shown as the model saw it.
+    const bitmap = picture.bitmap ?? (await createImageBitmap(await api.modelInput(picture.blob, this.model.name)));
+    // An image that the browser cannot decode is shown as the input of the model.
     const view = picture.bitmap
       ? { bitmap, size: data.size, region: data.region, grid: data.grid }
       : { bitmap, size: [bitmap.height, bitmap.width], region: [0, 0, bitmap.width, bitmap.height], grid: data.grid };
@@ -62,15 +62,15 @@ export class Pane {
     this.classes.replaceChildren(...this.answer.predictions.map(({ label, score }) => {
       const bar = make("span", { className: "bar" });
       bar.style.width = `${(100 * score) / Math.max(best, 0.25)}%`;
-      const button = make("button", { type: "button", title: `Why ${label}?`, "aria-pressed": "false" },
+      const button = make("button", { type: "button", title: `Explain “${label}”`, "aria-pressed": "false" },
         bar, make("span", { className: "label", textContent: label }), make("span", { className: "score", textContent: percent(score) }));
       button.addEventListener("click", () => this.onClass(label));
       return make("li", {}, button);
     }));
-    this.facts.textContent = `answered in ${Math.round(this.answer.ms)} ms`;
+    this.facts.textContent = `Response time: ${Math.round(this.answer.ms)} ms`;
   }
 
-  // `settings`: method, layer and head as shares of the first model's, patch as shares of the picture, class, opacity.
+  // `settings`: method, layer as a fraction of the depth, head, position in the image as fractions, class, opacity.
   async show(settings) {
     this.settings = settings;
     const { answer } = this;
@@ -83,21 +83,21 @@ export class Pane {
     else await this.showMap(settings);
   }
 
-  showAttention({ layer, head, spot, opacity }) {
+  showAttention({ layer, head, point, opacity }) {
     const { answer: { data, view, rows } } = this;
-    const patch = spot && this.patchAt(spot);
-    let source = data, row = 0;
-    if (patch && data.whole) row = 1 + patch.row * data.grid[1] + patch.column;
-    if (patch && !data.whole) source = rows.get(`${patch.row},${patch.column}`) ?? this.fetchRow(patch);
+    const patch = point && this.patchAt(point);
+    let rowData = data, row = 0;
+    if (patch && data.allRows) row = 1 + patch.row * data.grid[1] + patch.column;
+    if (patch && !data.allRows) rowData = rows.get(`${patch.row},${patch.column}`) ?? this.fetchRow(patch);
     const l = Math.round(layer * (data.layers - 1)), h = head < 0 ? -1 : Math.min(head, data.heads - 1);
-    const values = api.weights(source, l, h, row);
-    if (this.stage.kept === false) this.stage.patch = patch;
+    const values = api.weights(rowData, l, h, row);
+    if (this.stage.pinned === false) this.stage.patch = patch;
     this.stage.show(view, values, opacity);
-    this.heads.show(source, row, l, h);
+    this.heads.show(rowData, row, l, h);
     const sum = values.reduce((a, b) => a + b, 0);
-    const who = patch ? `patch ${patch.row + 1}, ${patch.column + 1}` : data.summary;
-    this.about.textContent = `Layer ${l + 1} of ${data.layers}, ${h < 0 ? `mean of ${data.heads} heads` : `head ${h + 1}`}: ${who}` +
-      (patch ? " looks here" : " attention") + (sum < 0.995 ? `; ${percent(1 - sum)} goes to other tokens` : "");
+    const source = patch ? `attention of patch (${patch.row + 1}, ${patch.column + 1})` : `${data.summary} attention`;
+    this.about.textContent = `Layer ${l + 1} of ${data.layers}, ${h < 0 ? `mean of ${data.heads} heads` : `head ${h + 1}`}: ${source}` +
+      (sum < 0.995 ? `; ${percent(1 - sum)} goes to other tokens` : "");
   }
 
   patchAt({ x, y }) {
@@ -105,7 +105,7 @@ export class Pane {
     return { row: Math.min(rows - 1, Math.floor(y * rows)), column: Math.min(columns - 1, Math.floor(x * columns)) };
   }
 
-  // Of a large grid the rows come one by one, when the pointer rests; until then the summary stands in.
+  // Large grids load one row at a time, when the pointer rests. Until then the first row is shown.
   fetchRow(patch) {
     clearTimeout(this.timer);
     const { picture, answer, settings } = this;
@@ -113,11 +113,11 @@ export class Pane {
       try {
         const query = `${patch.row},${patch.column}`;
         answer.rows.set(query, await api.attention(picture.blob, { model: this.model.name, query, top: 1 }));
-        if (this.answer === answer) this.show({ ...this.settings, spot: this.settings.spot ?? settings.spot });
+        if (this.answer === answer) this.show({ ...this.settings, point: this.settings.point ?? settings.point });
       } catch (error) {
         this.onError(error);
       }
-    }, PAUSE);
+    }, HOVER_DELAY);
     return answer.data;
   }
 
@@ -129,7 +129,7 @@ export class Pane {
     const key = JSON.stringify(query);
     if (!maps.has(key)) {
       this.element.classList.add("busy");
-      this.about.textContent = "…";
+      this.about.textContent = "Loading…";
       try {
         maps.set(key, await api.explain(picture.blob, query));
       } catch (error) {

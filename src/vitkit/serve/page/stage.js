@@ -1,21 +1,21 @@
-// The picture with a map over it; the patch under the pointer, the finger or the arrow keys.
+// The image with a map over it. Pointer, touch and arrow keys select a patch.
 
 import { make } from "./dom.js";
 import { heatCanvas } from "./heat.js";
 
-const TALLEST = "36rem";
-const SMALL = 64; // pixels: below, they are shown as squares
+const MAX_HEIGHT = "36rem";
+const MIN_SMOOTH = 64; // pixels: smaller images are drawn as squares
 
 export class Stage {
   constructor(onPatch) {
-    this.onPatch = onPatch; // called with { row, column, kept } or null
-    this.canvas = make("canvas", { tabIndex: 0, role: "application", "aria-label": "Image with its map: arrow keys choose a patch" });
+    this.onPatch = onPatch; // called with { row, column, pinned } or null
+    this.canvas = make("canvas", { tabIndex: 0, role: "application", "aria-label": "Image with a map. Arrow keys select a patch." });
     this.element = make("div", { className: "stage" }, this.canvas);
     this.patch = null;
-    this.kept = false;
+    this.pinned = false;
     this.shown = null;
-    this.canvas.addEventListener("pointermove", (event) => event.pointerType === "mouse" && !this.kept && this.point(event, false));
-    this.canvas.addEventListener("pointerleave", () => !this.kept && this.choose(null));
+    this.canvas.addEventListener("pointermove", (event) => event.pointerType === "mouse" && !this.pinned && this.point(event, false));
+    this.canvas.addEventListener("pointerleave", () => !this.pinned && this.select(null));
     this.canvas.addEventListener("click", (event) => this.click(event));
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.element);
@@ -27,45 +27,45 @@ export class Stage {
     const [left, top, right, bottom] = view.region;
     const ratio = (right - left) / (bottom - top);
     this.element.style.aspectRatio = ratio;
-    this.element.style.maxWidth = `calc(${TALLEST} * ${ratio})`;
+    this.element.style.maxWidth = `calc(${MAX_HEIGHT} * ${ratio})`;
     this.draw();
   }
 
-  at(event) {
+  patchUnder(event) {
     const [rows, columns] = this.shown.view.grid;
     const box = this.canvas.getBoundingClientRect();
     const limit = (value, count) => Math.max(0, Math.min(count - 1, Math.floor(value * count)));
     return { row: limit((event.clientY - box.top) / box.height, rows), column: limit((event.clientX - box.left) / box.width, columns) };
   }
 
-  point(event, kept) {
-    if (this.shown) this.choose(this.at(event), kept);
+  point(event, pinned) {
+    if (this.shown) this.select(this.patchUnder(event), pinned);
   }
 
   click(event) {
     if (!this.shown) return;
-    const spot = this.at(event);
-    const same = this.kept && this.patch?.row === spot.row && this.patch?.column === spot.column;
-    this.choose(same ? null : spot, !same);
+    const patch = this.patchUnder(event);
+    const same = this.pinned && this.patch?.row === patch.row && this.patch?.column === patch.column;
+    this.select(same ? null : patch, !same);
   }
 
   key(event) {
     if (!this.shown) return;
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (event.key === "Escape") this.choose(null);
+    if (event.key === "Escape") this.select(null);
     if (!step) return;
     event.preventDefault();
     const [rows, columns] = this.shown.view.grid;
     const from = this.patch ?? { row: (rows >> 1) - step[0], column: (columns >> 1) - step[1] };
     const within = (value, count) => Math.max(0, Math.min(count - 1, value));
-    this.choose({ row: within(from.row + step[0], rows), column: within(from.column + step[1], columns) }, true);
+    this.select({ row: within(from.row + step[0], rows), column: within(from.column + step[1], columns) }, true);
   }
 
-  choose(patch, kept = false) {
-    const same = patch?.row === this.patch?.row && patch?.column === this.patch?.column && kept === this.kept;
+  select(patch, pinned = false) {
+    const same = patch?.row === this.patch?.row && patch?.column === this.patch?.column && pinned === this.pinned;
     this.patch = patch;
-    this.kept = Boolean(patch) && kept;
-    if (!same) this.onPatch(patch && { ...patch, kept: this.kept });
+    this.pinned = Boolean(patch) && pinned;
+    if (!same) this.onPatch(patch && { ...patch, pinned: this.pinned });
   }
 
   draw() {
@@ -77,7 +77,7 @@ export class Stage {
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     const context = this.canvas.getContext("2d");
     context.clearRect(0, 0, width, height);
-    drawPicture(context, view, width, height, values ? opacity : 0);
+    drawImage(context, view, width, height, values ? opacity : 0);
     if (values) {
       context.imageSmoothingEnabled = true;
       context.imageSmoothingQuality = "high";
@@ -87,11 +87,11 @@ export class Stage {
   }
 }
 
-// Colours give way to grey where the map's are to be read.
-function drawPicture(context, { bitmap, size, region }, width, height, opacity) {
+// The image turns grey as the map becomes opaque, so that the colours of the map can be read.
+function drawImage(context, { bitmap, size, region }, width, height, opacity) {
   const [left, top, right, bottom] = region;
   const x = bitmap.width / size[1], y = bitmap.height / size[0];
-  context.imageSmoothingEnabled = Math.max(bitmap.width, bitmap.height) >= SMALL;
+  context.imageSmoothingEnabled = Math.max(bitmap.width, bitmap.height) >= MIN_SMOOTH;
   context.imageSmoothingQuality = "high";
   context.filter = `grayscale(${0.9 * opacity})`;
   context.drawImage(bitmap, left * x, top * y, (right - left) * x, (bottom - top) * y, 0, 0, width, height);
