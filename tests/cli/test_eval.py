@@ -106,7 +106,7 @@ def test_knn_needs_no_classifier(
         assert found["left_out_top1"] > 0.9
 
 
-def test_knn_refuses_what_has_no_meaning(tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_knn_refuses_incompatible_options(tmp_path: Path, known: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights = model(tmp_path / "m", None)
     assert main(["eval", weights, str(known), "--knn", "3", "5"]) == 2
     assert main(["eval", weights, str(known), "--knn", "--temperature"]) == 2

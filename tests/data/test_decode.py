@@ -1,4 +1,4 @@
-"""Every mode and format comes out as a person would see it: pixel values, not just shapes."""
+"""Every mode and format is decoded as a viewer shows it: pixel values are checked, not just shapes."""
 
 import io
 import struct
@@ -22,7 +22,7 @@ def encode(image: Image.Image, format: str, **options: object) -> bytes:
 
 
 def corners(size: tuple[int, int] = (24, 16)) -> Image.Image:
-    """Red top left, green top right, blue bottom left, white bottom right: every turn and mirror is told apart."""
+    """Red top left, green top right, blue bottom left, white bottom right: every rotation and reflection differs."""
     image = Image.new("RGB", size, WHITE)
     w, h = size[0] // 2, size[1] // 2
     for place, colour in {(0, 0): RED, (w, 0): GREEN, (0, h): BLUE}.items():
@@ -67,7 +67,7 @@ def test_one_bit_becomes_black_and_white() -> None:
     assert np.asarray(decode(encode(bits, "PNG"), channels=1)).tolist() == [[0, 255], [255, 0]]
 
 
-def test_transparency_lies_over_white() -> None:
+def test_transparency_is_composited_over_white() -> None:
     image = Image.new("RGBA", (3, 1))
     for x, pixel in enumerate([(0, 0, 0, 0), (*RED, 255), (*BLUE, 128)]):
         image.putpixel((x, 0), pixel)
@@ -77,7 +77,7 @@ def test_transparency_lies_over_white() -> None:
         assert pixels == [[255, 255, 255], [255, 0, 0], [127, 127, 255]], format
 
 
-def test_grey_with_alpha_lies_over_white() -> None:
+def test_grey_with_alpha_is_composited_over_white() -> None:
     image = Image.fromarray(np.array([[[0, 0], [100, 255], [0, 51]]], np.uint8), "LA")
     assert np.asarray(decode(encode(image, "PNG"), channels=1))[0].tolist() == [255, 100, 204]
 
@@ -125,7 +125,7 @@ def test_16_bit_colour_is_scaled_by_its_range() -> None:
     assert decode(png).getpixel((0, 0)) == (255, 128, 1)
 
 
-def test_32_bit_and_float_take_the_smallest_range_that_holds_them() -> None:
+def test_32_bit_and_float_images_use_the_smallest_range_that_holds_them() -> None:
     cases = [
         (np.array([[0.0, 0.5, 1.0]], np.float32), [0, 128, 255]),
         (np.array([[0.0, 100.4, 255.0]], np.float32), [0, 100, 255]),
@@ -172,7 +172,7 @@ def test_exif_orientation_is_applied(format: str, orientation: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-def test_a_broken_exif_block_does_not_spoil_the_picture() -> None:
+def test_a_broken_exif_block_is_ignored() -> None:
     image = decode(encode(corners(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff", quality=95, subsampling=0))
     assert image.size == corners().size
     text = struct.pack(">2sHIHHHI4sI", b"MM", 42, 8, 1, 0x0112, 2, 4, b"up!\0", 0)  # an orientation in words
@@ -180,7 +180,7 @@ def test_a_broken_exif_block_does_not_spoil_the_picture() -> None:
 
 
 @pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF"])
-def test_the_first_frame_of_an_animation_counts(format: str) -> None:
+def test_an_animation_is_decoded_to_its_first_frame(format: str) -> None:
     frames = [Image.new("RGB", (8, 8), c) for c in (RED, GREEN)]
     options = {"lossless": True} if format == "WEBP" else {}
     encoded = encode(frames[0], format, save_all=True, append_images=frames[1:], **options)
@@ -193,7 +193,7 @@ def test_multi_picture_jpeg_of_phones() -> None:
     assert np.abs(np.subtract(decode(encoded).getpixel((4, 4)), RED)).max() <= 3
 
 
-def test_arrays_and_pillow_images_are_taken_as_they_are() -> None:
+def test_arrays_and_pillow_images_are_accepted() -> None:
     pixels = np.asarray(corners())
     assert np.array_equal(decode(pixels), pixels)
     assert np.array_equal(decode(corners()), pixels)
@@ -203,7 +203,7 @@ def test_arrays_and_pillow_images_are_taken_as_they_are() -> None:
         decode(np.zeros((4, 4), np.float32))
 
 
-def test_a_path_names_itself(tmp_path: Path) -> None:
+def test_errors_name_the_path(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(encode(corners(), "PNG"))
     assert np.array_equal(decode(tmp_path / "a.png"), corners())
     with pytest.raises(CorruptImageError, match=r"b\.png: there is no such file"):
@@ -220,7 +220,7 @@ def test_reduced_jpeg_keeps_twice_the_target(side: int, target: int, expected: i
     assert decode(encoded).size == (side, side)
 
 
-def test_reduced_jpeg_knows_that_a_turned_image_is_turned() -> None:
+def test_reduced_jpeg_takes_the_orientation_into_account() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     encoded = encode(corners((800, 200)), "JPEG", exif=exif)  # upright: 200 wide, 800 high
@@ -228,7 +228,7 @@ def test_reduced_jpeg_knows_that_a_turned_image_is_turned() -> None:
     assert decode(encoded, min_size=(50, 200)).size == (200, 800)
 
 
-def test_reduced_jpeg_shows_the_same_picture(shared_data: Path) -> None:
+def test_reduced_jpeg_shows_the_same_image(shared_data: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'vitkit[data]'")
     photos = parquet.read_table(shared_data / "grocery.parquet", columns=["image"])["image"]
     worst: list[float] = []

@@ -81,7 +81,7 @@ def test_planted_faults_are_found(faulty: Path) -> None:
     assert found.imbalance == pytest.approx(8 / 7)
 
 
-def test_a_clean_set_is_called_clean(tmp_path: Path) -> None:
+def test_a_clean_set_has_no_findings(tmp_path: Path) -> None:
     for label in ("a", "b"):
         (tmp_path / label).mkdir()
         for i in range(20):
@@ -104,7 +104,7 @@ def test_one_json_document(faulty: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert len(values["fingerprint"]) == 64
 
 
-def test_the_table_names_what_is_wrong(faulty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tables_list_every_fault(faulty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert Inspect(str(faulty)).run() == 0
     text = capsys.readouterr().out
     for part in ("27 images, 2 classes", "2 of test (33.3%) have a duplicate in train", "mislabelled.png", "broken.jpg",

@@ -13,7 +13,7 @@ ON = [dict(mixup=0.8), dict(cutmix=1.0), dict(mixup=0.2, cutmix=1.0)]
 
 
 def batch(count: int, classes: int = 7, size: tuple[int, int] = (6, 9), epoch: int = 0):
-    """Images of noise, each of a class of its own kind, and keys in a shuffled order."""
+    """Return images of noise, labels, and keys in a shuffled order."""
     generator = torch.Generator().manual_seed(count)
     images = torch.randn(count, 3, *size, generator=generator)
     targets = torch.nn.functional.one_hot(torch.arange(count) % classes, classes).float()
@@ -22,7 +22,7 @@ def batch(count: int, classes: int = 7, size: tuple[int, int] = (6, 9), epoch: i
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.5, 0.8, 1.0, 2.0, 8.0, 100.0])
-def test_beta_is_the_inverse_of_its_distribution_function(alpha):
+def test_beta_quantile_is_the_inverse_of_the_distribution_function(alpha):
     uniform = (np.arange(20_000) + 0.5) / 20_000
     drawn = beta_quantile(alpha, uniform)
     # Beyond 1 - 1e-16 a number is 1: compare what lies between in probability, the rest by value.
@@ -41,7 +41,7 @@ def test_the_share_of_mixup_labels_is_beta_distributed(alpha):
 
 
 @given(count=st.integers(1, 33), alpha=st.floats(0.1, 10))
-def test_mixup_takes_from_the_partner_what_the_label_says(count, alpha):
+def test_mixup_blends_images_in_the_proportion_of_the_labels(count, alpha):
     images, targets, keys = batch(count)
     mixed, labels = mixup_cutmix(images, targets, keys, Augment(mixup=alpha))
     for i in range(count - count % 2):
@@ -55,7 +55,7 @@ def test_mixup_takes_from_the_partner_what_the_label_says(count, alpha):
 
 
 @given(count=st.integers(1, 33), alpha=st.floats(0.1, 10), size=st.tuples(st.integers(1, 12), st.integers(1, 12)))
-def test_cutmix_pastes_a_rectangle_of_exactly_the_label_s_share(count, alpha, size):
+def test_the_cutmix_rectangle_has_exactly_the_area_of_the_label_weight(count, alpha, size):
     images, targets, keys = batch(count, size=size)
     mixed, labels = mixup_cutmix(images, targets, keys, Augment(cutmix=alpha))
     for i in range(count - count % 2):
@@ -72,8 +72,8 @@ def test_cutmix_pastes_a_rectangle_of_exactly_the_label_s_share(count, alpha, si
         assert labels[-1].equal(targets[-1])
 
 
-def test_cutmix_rectangles_are_of_the_paper_s_sizes_and_anywhere():
-    """A side of √(1-λ), λ uniform here, about a centre anywhere, cut off at the border."""
+def test_cutmix_rectangles_have_the_sizes_of_the_paper_at_uniform_positions():
+    """The side is √(1-λ) with uniform λ, about a uniform centre, clipped at the border."""
     images, targets, keys = batch(4000, size=(32, 32))
     pasted = (mixup_cutmix(images, targets, keys, Augment(cutmix=1.0))[0] != images).all(1)[::2].float()
     rng = np.random.default_rng(0)
@@ -87,7 +87,7 @@ def test_cutmix_rectangles_are_of_the_paper_s_sizes_and_anywhere():
         np.testing.assert_allclose(shadow.mean(0), covered.mean(0), atol=0.05)
 
 
-def test_where_both_are_on_half_of_the_pairs_get_each():
+def test_if_both_are_on_each_gets_half_of_the_pairs():
     images, targets, keys = batch(2000)
     mixed = mixup_cutmix(images, targets, keys, Augment(mixup=1.0, cutmix=1.0))[0]
     whole = (mixed == images) | (mixed == images.view(-1, 2, *images.shape[1:]).flip(1).flatten(0, 1))
@@ -100,7 +100,7 @@ def test_where_both_are_on_half_of_the_pairs_get_each():
 
 @pytest.mark.parametrize("on", ON, ids=str)
 @given(half=st.integers(0, 12), count=st.integers(24, 26))
-def test_an_even_slice_of_a_batch_mixes_by_itself(on, half, count):
+def test_an_even_slice_of_a_batch_is_mixed_independently(on, half, count):
     images, targets, keys = batch(count)
     whole = mixup_cutmix(images, targets, keys, Augment(**on))
     cut = 2 * half
@@ -111,7 +111,7 @@ def test_an_even_slice_of_a_batch_mixes_by_itself(on, half, count):
 
 
 @pytest.mark.parametrize("on", ON, ids=str)
-def test_the_first_of_a_pair_draws_for_both(on):
+def test_a_pair_uses_the_draws_of_its_first_sample(on):
     images, targets, keys = batch(16)
     labels = mixup_cutmix(images, targets, keys, Augment(**on))[1]
     for first, alike in ((0, False), (1, True)):
@@ -122,7 +122,7 @@ def test_the_first_of_a_pair_draws_for_both(on):
 
 
 @pytest.mark.parametrize("on", ON, ids=str)
-def test_another_epoch_mixes_otherwise_and_the_same_one_alike(on):
+def test_mixing_depends_on_the_epoch_and_is_repeatable(on):
     images, targets, keys = batch(16)
     later = SampleKeys(keys.seed, keys.epoch + 1, keys.index, keys.repeat)
     labels = mixup_cutmix(images, targets, keys, Augment(**on))[1]
@@ -134,7 +134,7 @@ def test_another_epoch_mixes_otherwise_and_the_same_one_alike(on):
 
 @pytest.mark.parametrize("on", ON, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_types_stay_soft_labels_keep_their_sum_and_the_sources_are_left_alone(on, dtype):
+def test_dtype_and_label_sum_are_kept_and_inputs_are_not_modified(on, dtype):
     images, targets, keys = batch(17)
     images, targets = images.to(dtype), (0.9 * targets + 0.1 / 7)
     before = images.clone(), targets.clone()
@@ -146,7 +146,7 @@ def test_types_stay_soft_labels_keep_their_sum_and_the_sources_are_left_alone(on
     assert targets.equal(before[1])
 
 
-def test_off_means_untouched():
+def test_without_mixup_and_cutmix_nothing_changes():
     images, targets, keys = batch(4)
     mixed, labels = mixup_cutmix(images, targets, keys, Augment())
     assert mixed is images

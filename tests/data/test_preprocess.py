@@ -1,4 +1,4 @@
-"""The one path from an image to the model: geometry, values, and a way back to the photograph."""
+"""Preprocessing: geometry, values, and the mapping back to the original image."""
 
 import io
 import json
@@ -25,7 +25,7 @@ def test_json_round_trip() -> None:
     assert Preprocess.from_dict(json.loads(json.dumps(preprocess.to_dict()))) == preprocess
 
 
-def test_one_number_stands_for_all_channels_and_sides() -> None:
+def test_one_number_is_repeated_for_all_channels_and_sides() -> None:
     grey = Preprocess(size=28, channels=1)
     assert (grey.size, grey.mean, grey.std) == ((28, 28), (0.5,), (0.5,))
     assert Preprocess(mean=0.4).mean == (0.4, 0.4, 0.4)  # type: ignore[arg-type]  # what JSON and shells may give
@@ -52,7 +52,7 @@ def test_wrong_settings_are_errors_that_name_them(key: str, value: object, messa
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_an_image_of_the_right_size_passes_untouched(fit: str) -> None:
+def test_an_image_of_the_right_size_is_unchanged(fit: str) -> None:
     pixels = noise(32, 32)
     assert np.array_equal(Preprocess(size=32, crop_fraction=1.0, fit=fit)(pixels).permute(1, 2, 0), pixels)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def test_squash_keeps_everything_and_pad_adds_the_fill() -> None:
     assert padded[:, 0, 0].tolist() == padded[:, 29, 29].tolist() == [1, 2, 3]
 
 
-def test_the_default_fill_is_grey_zero_after_normalising() -> None:
+def test_the_default_fill_is_zero_after_normalization() -> None:
     preprocess = Preprocess(size=30, crop_fraction=1.0, fit="pad", mean=(0.2, 0.4, 0.6))
     edge = preprocess.normalize(preprocess(noise(30, 10)))[:, 0, 0]
     assert edge.abs().max() < 0.01
@@ -91,7 +91,7 @@ def test_downscaling_is_antialiased() -> None:
     width=st.integers(1, 90), height=st.integers(1, 90), size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
     fit=st.sampled_from(FITS), fraction=st.floats(0.3, 1.0),
 )  # fmt: skip
-def test_every_image_comes_out_at_the_size(
+def test_the_output_always_has_the_requested_size(
     width: int, height: int, size: tuple[int, int], fit: str, fraction: float
 ) -> None:
     preprocess = Preprocess(size=size, fit=fit, crop_fraction=fraction)  # type: ignore[arg-type]
@@ -109,8 +109,8 @@ def test_every_image_comes_out_at_the_size(
     width=st.integers(60, 200), height=st.integers(60, 200), fit=st.sampled_from(FITS),
     fraction=st.sampled_from([0.6, 0.875, 1.0]),
 )  # fmt: skip
-def test_the_box_is_what_the_model_sees(width: int, height: int, fit: str, fraction: float) -> None:
-    """A ramp's values are its own coordinates: what comes out at the borders says where they lie in the original."""
+def test_the_crop_box_is_the_part_that_the_model_receives(width: int, height: int, fit: str, fraction: float) -> None:
+    """The values of a ramp are its coordinates, so the output shows the position of the crop in the original."""
     preprocess = Preprocess(size=48, fit=fit, crop_fraction=fraction, interpolation="bilinear")  # type: ignore[arg-type]
     left, top, right, bottom = preprocess.crop_box((height, width))
     y, x = np.mgrid[0:height, 0:width]
@@ -154,7 +154,7 @@ def test_batch_and_normalize_do_what_one_image_does() -> None:
     assert torch.equal(preprocess.denormalize(floats), batch)
 
 
-def test_random_resized_cuts_flips_and_resizes() -> None:
+def test_random_resized_crop_crops_flips_and_resizes() -> None:
     pixels = noise(40, 20)
     image, preprocess = Image.fromarray(pixels), Preprocess(size=10)
     assert np.array_equal(preprocess.random_resized_crop(image, (0.25, 0.5, 0.5, 1.0)), pixels[10:20, 10:20])
@@ -164,7 +164,7 @@ def test_random_resized_cuts_flips_and_resizes() -> None:
     assert preprocess.random_resized_crop(image.convert("L"), whole).shape == (10, 10, 1)
 
 
-def test_encoded_bytes_and_arrays_are_one_path() -> None:
+def test_encoded_bytes_and_arrays_give_the_same_pixels() -> None:
     pixels, file = noise(50, 70), io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     assert torch.equal(Preprocess(size=32)(file.getvalue()), Preprocess(size=32)(pixels))
@@ -175,7 +175,7 @@ def test_the_name_of_a_bad_image_is_in_the_error() -> None:
         Preprocess()(b"", "cat.jpg")
 
 
-def test_channel_moments_are_exact() -> None:
+def test_channel_mean_and_std_are_exact() -> None:
     pixels = np.stack([noise(16, 16) for _ in range(4)])
     mean, std = channel_mean_std(pixels)
     assert mean == pytest.approx((pixels / 255).mean((0, 1, 2)).tolist(), abs=1e-12)

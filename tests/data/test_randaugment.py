@@ -1,4 +1,4 @@
-"""Every operation against Pillow's, and which of them come how often."""
+"""Compare every operation with Pillow, and check how often each is drawn."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ ENHANCE = [-0.99, -0.9, -0.27, 0.0, 0.27, 0.9, 0.99]
 
 
 def pictures(count: int, channels: int = 3, height: int = 20, width: int = 27) -> torch.Tensor:
-    """Unequal in range, shape of histogram and channel; one has all levels, one a single level."""
+    """Images with different ranges, histograms and channels; one has all levels, one a single level."""
     rng = np.random.default_rng(channels)
     low, high = rng.integers(0, 100, (count, channels, 1, 1)), rng.integers(150, 256, (count, channels, 1, 1))
     images = low + (high - low) * rng.random((count, channels, height, width)) ** rng.uniform(0.3, 3, (count, 1, 1, 1))
@@ -67,7 +67,7 @@ def by_pillow(images: torch.Tensor, amounts: torch.Tensor, operation: Callable) 
 
 
 def amounts_for(name: str, count: int) -> torch.Tensor:
-    """Other amounts for neighbours: a batch is not of one strength."""
+    """Different amounts for neighbouring images of a batch."""
     return torch.tensor(AMOUNTS.get(name, ENHANCE)).repeat(count)[:count]
 
 
@@ -78,7 +78,7 @@ def test_the_table_is_the_paper_s_fourteen():
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", LEVELS)
-def test_operations_on_levels_are_pillow_s_to_the_level(name, channels):
+def test_colour_operations_equal_pillow_exactly(name, channels):
     images = pictures(28, channels)
     amounts = amounts_for(name, 28)
     expected = images if (name, channels) == ("color", 1) else by_pillow(images, amounts, LEVELS[name])
@@ -90,7 +90,7 @@ def test_operations_on_levels_are_pillow_s_to_the_level(name, channels):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", PLACES)
-def test_operations_on_places_are_pillow_s_to_a_level_away_from_the_border(name, channels):
+def test_geometric_operations_equal_pillow_within_one_level_inside_the_border(name, channels):
     images = pictures(20, channels)
     amounts = amounts_for(name, 20)
     expected = by_pillow(images, amounts, PLACES[name])
@@ -117,7 +117,7 @@ def test_translations_are_by_whole_pixels(name):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @given(channels=st.integers(1, 5), height=st.integers(1, 9), width=st.integers(1, 9), amount=st.floats(-0.9, 0.9))
-def test_any_channels_and_any_size_come_out_as_they_went_in(name, channels, height, width, amount):
+def test_shape_is_kept_for_any_channels_and_size(name, channels, height, width, amount):
     images = pictures(3, channels, height, width)
     before = images.clone()
     done = OPERATIONS[name](images, torch.full((3,), amount if name in SIGNED else abs(amount)))
@@ -131,7 +131,7 @@ def test_any_channels_and_any_size_come_out_as_they_went_in(name, channels, heig
 
 
 def outcomes(reach: dict[str, float], strengths: list[float], image: torch.Tensor) -> dict[bytes, set[str]]:
-    """What can become of an image in one operation → by which operations."""
+    """Return every possible result of one operation → the operations that give it."""
     table: dict[bytes, set[str]] = {}
     for name, operation in OPERATIONS.items():
         for strength in strengths:
@@ -165,7 +165,7 @@ def test_randaugment_draws_all_operations_and_both_directions_equally_often():
     assert binomtest(sum(name.endswith("+1") for name in signed), len(signed)).pvalue > 1e-3
 
 
-def test_randaugment_s_operations_follow_each_other_and_are_drawn_apart():
+def test_randaugment_applies_independent_operations_in_sequence():
     images, keys = one_image_many_times(300)
     assert randaugment(images, keys, 0, 9.0).equal(images)
     once, twice = (randaugment(images, keys, ops, 9.0) for ops in (1, 2))

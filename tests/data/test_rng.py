@@ -13,8 +13,8 @@ def keys_of(count: int, seed: int = 0, epoch: int = 0, repeat: int = 0) -> Sampl
     return SampleKeys(seed, np.full(count, epoch), np.arange(count), np.full(count, repeat))
 
 
-def test_the_numbers_are_the_same_on_every_machine_and_in_every_version():
-    """A run that is resumed with a later version has to see what it would have seen."""
+def test_the_numbers_never_change_between_machines_and_versions():
+    """A run that is resumed with a later version must draw the same numbers."""
     assert uniform("flip", 0, np.arange(3)).tolist() == [0.6380159645632559, 0.6981773281912852, 0.555879796049893]
     assert permutation(0, 0, 8).tolist() == [3, 5, 6, 4, 7, 0, 1, 2]
 
@@ -35,7 +35,7 @@ def test_draws_are_uniform(seed):
 
 
 @pytest.mark.parametrize("other", [dict(seed=1), dict(epoch=1), dict(repeat=1), dict(purpose="flip")], ids=str)
-def test_who_asks_for_what_and_when_draws_independently(other):
+def test_draws_with_different_keys_are_independent(other):
     purpose = other.pop("purpose", "crop")
     for count in (None, 1):
         one = keys_of(20_000).uniform("crop", count).ravel()
@@ -51,14 +51,14 @@ def test_neighbours_and_the_numbers_of_one_sample_are_independent():
 
 
 @given(start=st.integers(0, 20), stop=st.integers(0, 20), step=st.integers(1, 3), count=st.none() | st.integers(1, 5))
-def test_a_slice_of_the_picks_draws_what_the_whole_does(start, stop, step, count):
+def test_a_slice_of_the_keys_draws_the_same_numbers(start, stop, step, count):
     keys, rows = keys_of(20, seed=3, epoch=2), slice(start, stop, step)
     assert (keys[rows].uniform("crop", count) == keys.uniform("crop", count)[rows]).all()
     assert (keys[np.arange(20)[rows]].uniform("crop", count) == keys.uniform("crop", count)[rows]).all()
     assert len(keys[rows]) == len(range(20)[rows])
 
 
-def test_more_numbers_begin_with_the_fewer():
+def test_a_longer_draw_starts_with_the_shorter_one():
     assert (keys_of(5).uniform("crop", 7)[:, :3] == keys_of(5).uniform("crop", 3)).all()
 
 
@@ -67,7 +67,7 @@ def test_a_permutation_has_every_number_once(seed, epoch, count):
     assert sorted(permutation(seed, epoch, count)) == list(range(count))
 
 
-def test_permutations_differ_between_epochs_and_seeds_and_put_every_sample_everywhere():
+def test_permutations_differ_between_epochs_and_seeds_and_are_uniform():
     orders = np.stack([permutation(0, epoch, 100) for epoch in range(200)])
     assert len(np.unique(orders, axis=0)) == 200
     assert (permutation(0, 0, 100) != permutation(1, 0, 100)).any()

@@ -54,7 +54,7 @@ def test_every_image_is_cropped_from_itself():
         assert any(padded[:, y : y + 12, x : x + 16].equal(crop) for y in range(7) for x in range(9))
 
 
-def test_half_of_the_images_are_mirrored_and_flips_says_which():
+def test_half_of_the_images_are_mirrored_as_draw_flips_returns():
     images = noise(1000)
     which = torch.from_numpy(draw_flips(keys_of(1000)))
     done = augment(images, keys_of(1000), only(flip=True))
@@ -69,7 +69,7 @@ SIZES = st.integers(1, 5000)
 
 
 @given(scale=SCALES, ratio=RATIOS, width=SIZES, height=SIZES, epoch=st.integers(0, 1000))
-def test_crop_boxes_lie_inside_with_area_and_ratio_as_asked_for(scale, ratio, width, height, epoch):
+def test_crop_boxes_are_inside_the_image_with_the_requested_area_and_ratio(scale, ratio, width, height, epoch):
     widths, heights = np.full(50, width), np.full(50, height)
     boxes = draw_crop_boxes(keys_of(50, epoch), Augment(scale=scale, ratio=ratio), widths, heights)
     assert boxes.shape == (50, 4)
@@ -85,7 +85,7 @@ def test_crop_boxes_lie_inside_with_area_and_ratio_as_asked_for(scale, ratio, wi
     assert (area >= fits - 1e-9).all()
 
 
-def test_crop_boxes_are_uniform_in_area_and_place_and_log_uniform_in_ratio():
+def test_crop_boxes_are_uniform_in_area_and_position_and_log_uniform_in_ratio():
     side = np.full(5000, 100)
     settings = Augment(scale=(0.1, 0.5), ratio=(0.5, 2.0))  # every ratio fits every area
     left, top, right, bottom = draw_crop_boxes(keys_of(5000), settings, side, side).T
@@ -101,7 +101,7 @@ def test_crop_boxes_are_uniform_in_area_and_place_and_log_uniform_in_ratio():
     assert kstest(area, "uniform", args=(0.5, 0.5)).pvalue > 1e-3  # also where not every ratio fits
 
 
-def test_resized_crops_are_what_pillow_makes_of_the_same_boxes():
+def test_resized_crops_match_pillow_on_the_same_boxes():
     images, keys = noise(40), keys_of(40)
     settings = only(crop="resized", scale=(0.08, 1.0))
     boxes = draw_crop_boxes(keys, settings, np.full(40, 16), np.full(40, 12)) * (16, 12, 16, 12)
@@ -112,12 +112,12 @@ def test_resized_crops_are_what_pillow_makes_of_the_same_boxes():
         assert np.abs(crop.permute(1, 2, 0).numpy().astype(int) - expected).max() <= 1
 
 
-def test_the_whole_image_is_a_crop_that_changes_nothing():
+def test_a_crop_of_the_complete_image_changes_nothing():
     images = noise(5, height=12, width=12)
     assert augment(images, keys_of(5), only(crop="resized", scale=(1, 1), ratio=(1, 1))).equal(images)
 
 
-def test_geometry_done_leaves_crop_and_flip_out_and_nothing_else():
+def test_geometry_done_skips_only_crop_and_flip():
     images, keys = noise(20), keys_of(20)
     for crop in ("pad", "resized"):
         assert augment(images, keys, Augment(crop=crop), geometry_done=True).equal(images)
@@ -139,7 +139,7 @@ def test_the_order_is_crop_flip_policy_jitter_erase():
 # Jitter and erasing
 
 
-def test_jitter_varies_brightness_contrast_and_saturation_up_to_its_share():
+def test_jitter_changes_brightness_contrast_and_saturation_up_to_its_limit():
     flat = torch.full((2000, 1, 4, 4), 200, dtype=torch.uint8)  # has neither contrast nor saturation
     level = augment(flat, keys_of(2000), only(jitter=0.25))[:, 0, 0, 0].numpy() / 200
     assert level.min() >= 0.745
@@ -158,7 +158,7 @@ def test_jitter_varies_brightness_contrast_and_saturation_up_to_its_share():
     assert (done[:, 1] - done[:, 2]).abs().max() == 0
 
 
-def test_an_erased_image_has_one_rectangle_of_noise_and_is_else_untouched():
+def test_erasing_changes_only_one_rectangle():
     black = torch.zeros(1000, 3, 40, 60, dtype=torch.uint8)
     done = augment(black, keys_of(1000), only(erase=0.4))
     erased = (done > 0).any(1)
@@ -181,7 +181,7 @@ def test_an_erased_image_has_one_rectangle_of_noise_and_is_else_untouched():
     assert np.corrcoef(levels[:-1], levels[1:])[0, 1] == pytest.approx(0, abs=0.01)
 
 
-def test_every_image_is_erased_with_a_noise_of_its_own():
+def test_the_noise_differs_between_images():
     black = torch.zeros(50, 1, 16, 16, dtype=torch.uint8)
     done = augment(black, keys_of(50), only(erase=1.0))
     assert len({image.numpy().tobytes() for image in done}) == 50
@@ -208,7 +208,7 @@ def test_an_image_does_not_depend_on_its_batch(name, cut, channels, order):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_draws_follow_seed_epoch_and_repeat_and_no_other_source_of_chance(name):
+def test_draws_depend_only_on_seed_epoch_sample_and_repeat(name):
     images, keys, settings = noise(24), keys_of(24), SETTINGS[name]
     first = augment(images, keys, settings)
     torch.manual_seed(17)
@@ -225,7 +225,7 @@ def test_draws_follow_seed_epoch_and_repeat_and_no_other_source_of_chance(name):
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_images_come_back_as_new_ones_of_their_shape_and_the_old_ones_stay(name, channels):
+def test_shapes_are_kept_and_inputs_are_not_modified(name, channels):
     images = noise(30, channels, height=9, width=7)
     before = images.clone()
     done = augment(images, keys_of(30), SETTINGS[name])
@@ -235,7 +235,7 @@ def test_images_come_back_as_new_ones_of_their_shape_and_the_old_ones_stay(name,
     assert not done.equal(images)
 
 
-def test_images_that_are_views_of_other_memory_are_read_rightly():
+def test_non_contiguous_images_give_the_same_result():
     stored = noise(24).permute(0, 2, 3, 1).contiguous()
     for settings in SETTINGS.values():
         view = stored.permute(0, 3, 1, 2)
@@ -262,6 +262,6 @@ def test_images_that_are_views_of_other_memory_are_read_rightly():
     ],
     ids=str,
 )
-def test_settings_that_cannot_be_met_are_named(bad, says):
+def test_invalid_settings_are_named(bad, says):
     with pytest.raises(ConfigError, match=says):
         Augment(**bad)

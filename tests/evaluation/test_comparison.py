@@ -27,15 +27,15 @@ def test_mcnemar_equals_the_binomial_test_of_scipy(only_a: int, only_b: int) -> 
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 1), (0, 6), (1, 9), (25_000, 25_400), (490_000, 492_000)])
-def test_mcnemar_is_exact_at_the_ends_and_at_large_counts(only_a: int, only_b: int) -> None:
+def test_mcnemar_is_exact_for_extreme_and_large_counts(only_a: int, only_b: int) -> None:
     assert mcnemar(only_a, only_b) == pytest.approx(stats.binomtest(only_a, only_a + only_b).pvalue, rel=1e-6)
 
 
-def test_mcnemar_of_a_hopeless_case_is_zero_and_not_an_error() -> None:
+def test_mcnemar_underflows_to_zero_without_an_error() -> None:
     assert mcnemar(0, 50_000) == 0.0
 
 
-def test_the_cells_are_counted_and_the_difference_is_b_minus_a() -> None:
+def test_the_contingency_table_and_the_difference_b_minus_a() -> None:
     a = np.array([1, 1, 1, 0, 0, 0, 0, 1], dtype=bool)
     b = np.array([1, 1, 0, 1, 1, 1, 0, 1], dtype=bool)
     c = compare(right_where(a), right_where(b))
@@ -46,7 +46,7 @@ def test_the_cells_are_counted_and_the_difference_is_b_minus_a() -> None:
     assert (swapped.difference, swapped.p_value) == (-c.difference, c.p_value)
 
 
-def test_the_bootstrap_equals_one_that_draws_the_samples_themselves() -> None:
+def test_the_bootstrap_equals_resampling_the_pairs() -> None:
     rng = np.random.default_rng(1)
     difference = rng.choice([-1, 0, 1], p=[0.06, 0.84, 0.1], size=500)
     plain = stats.bootstrap((difference,), np.mean, n_resamples=10_000, method="percentile", rng=rng)
@@ -56,7 +56,7 @@ def test_the_bootstrap_equals_one_that_draws_the_samples_themselves() -> None:
     assert low < difference.mean() < high
 
 
-def test_the_bootstrap_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_bootstrap_has_its_nominal_coverage() -> None:
     counts = np.random.default_rng(2).multinomial(400, [0.1, 0.15, 0.75], size=400)
     intervals = [
         bootstrap_difference(int(a), int(b), 400, resamples=1000, seed=i) for i, (a, b, _) in enumerate(counts)
@@ -64,7 +64,7 @@ def test_the_bootstrap_covers_the_truth_as_often_as_it_says() -> None:
     assert np.mean([low <= 0.05 <= high for low, high in intervals]) == pytest.approx(0.95, abs=0.035)
 
 
-def test_the_same_seed_gives_the_same_interval_and_the_order_of_samples_another_nothing() -> None:
+def test_the_interval_depends_on_the_seed_but_not_on_the_order() -> None:
     rng = np.random.default_rng(3)
     a, b = rng.random(300) < 0.7, rng.random(300) < 0.75
     first = compare(right_where(a), right_where(b), seed=5)
@@ -106,7 +106,7 @@ def test_evaluations_compare_as_their_predictions_do(digits) -> None:
     assert c.to_dict()["interval"] == list(c.interval)
 
 
-def test_other_samples_are_refused_and_the_message_says_what_differs() -> None:
+def test_different_samples_are_refused_with_the_first_difference() -> None:
     names = ["x.png", "y.png", "z.png"]
     a = right_where(np.array([1, 1, 0]), names)
 
@@ -147,7 +147,7 @@ def test_the_interval_of_a_mean_equals_that_of_scipy(values: list[float]) -> Non
     assert found.std == pytest.approx(np.std(values, ddof=1))
 
 
-def test_what_has_no_interval_is_refused() -> None:
+def test_invalid_counts_and_values_are_refused() -> None:
     for call in (
         lambda: mean_interval([0.9]),
         lambda: mean_interval([0.9, float("nan")]),

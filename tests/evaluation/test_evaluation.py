@@ -28,7 +28,7 @@ KEYS = {
 }
 
 
-def test_digits_measured_as_sklearn_measures_them(digits) -> None:
+def test_the_metrics_equal_those_of_sklearn(digits) -> None:
     e = evaluate_predictions(digits.predictions)
     p, y = digits.probabilities, digits.labels
     predicted = p.argmax(axis=1)
@@ -47,7 +47,7 @@ def test_digits_measured_as_sklearn_measures_them(digits) -> None:
     assert len(e.mistakes) == min(20, len(y) - hits)
 
 
-def test_json_has_the_promised_keys_and_survives_the_way_there_and_back(digits) -> None:
+def test_json_has_the_documented_keys_and_round_trips(digits) -> None:
     e = evaluate_predictions(digits.predictions)
     document = e.to_dict()
     assert set(document) == KEYS
@@ -57,7 +57,7 @@ def test_json_has_the_promised_keys_and_survives_the_way_there_and_back(digits) 
     assert document["per_class"][3]["label"] == document["class_names"][3] == "three"
 
 
-def test_a_ratio_of_nothing_is_null_and_counts_in_no_mean() -> None:
+def test_an_undefined_ratio_is_null_and_excluded_from_means() -> None:
     """Class b has no samples and c is never predicted: 'a' is right twice, c's only sample is called b."""
     logits = np.array([[5, 0, 0, 0], [5, 0, 0, 0], [0, 5, 0, 0]])
     e = evaluate_predictions(Predictions(logits, np.array([0, 0, 2]), list("abcd")))
@@ -67,13 +67,13 @@ def test_a_ratio_of_nothing_is_null_and_counts_in_no_mean() -> None:
     assert e.macro_f1 == pytest.approx(1 / 3)
 
 
-def test_two_classes_have_a_top5_of_one_with_its_interval() -> None:
+def test_top5_of_two_classes_is_one() -> None:
     e = evaluate_predictions(Predictions(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1]), ["no", "yes"]))
     assert (e.top1, e.top5) == (0.5, 1.0)
     assert e.top5_interval == wilson_interval(2, 2)
 
 
-def test_a_model_without_mistakes_has_none_to_show() -> None:
+def test_a_model_without_mistakes_has_an_empty_list() -> None:
     e = evaluate_predictions(Predictions(np.eye(3), np.arange(3), list("abc")))
     assert e.mistakes == ()
     assert e.to_dict()["mistakes"] == []

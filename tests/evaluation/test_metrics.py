@@ -71,7 +71,7 @@ def test_top_5_of_three_classes_is_one() -> None:
     assert m.top_k(make(50, 3), 5) == 1.0
 
 
-def test_a_model_that_says_the_same_of_every_class_gains_nothing_from_ties() -> None:
+def test_constant_logits_gain_nothing_from_ties() -> None:
     p = Predictions(np.zeros((100, 10)), np.arange(100) % 10, [str(i) for i in range(10)])
     assert p.samples.rank[:10].tolist() == list(range(10))
     assert m.top_k(p, 1) == 0.1
@@ -93,7 +93,7 @@ def test_wilson_gives_the_published_values(successes: int, n: int, low: float, h
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
-def test_wilson_equals_that_of_scipy_and_holds_the_estimate(counts: tuple[int, int], level: float) -> None:
+def test_wilson_equals_scipy_and_contains_the_estimate(counts: tuple[int, int], level: float) -> None:
     successes, n = counts
     low, high = m.wilson_interval(successes, n, level)
     expected = binomtest(successes, n).proportion_ci(level, method="wilson")
@@ -101,7 +101,7 @@ def test_wilson_equals_that_of_scipy_and_holds_the_estimate(counts: tuple[int, i
     assert 0 <= low <= successes / n <= high <= 1
 
 
-def test_wilson_covers_the_truth_as_often_as_it_says() -> None:
+def test_wilson_has_its_nominal_coverage() -> None:
     hits = np.random.default_rng(0).binomial(200, 0.93, size=4000)
     covered = [low <= 0.93 <= high for low, high in (m.wilson_interval(int(h), 200) for h in hits)]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
@@ -118,12 +118,12 @@ def test_ece_by_hand() -> None:
     assert [(b.low, b.high) for b in filled] == [(12 / 15, 13 / 15), (14 / 15, 1.0)]
 
 
-def test_a_bin_holds_its_upper_edge_and_not_its_lower() -> None:
+def test_a_bin_includes_its_upper_edge_only() -> None:
     p = Predictions(np.zeros((3, 2)), np.array([0, 0, 1]), ["a", "b"])  # confidence 0.5 exactly
     assert [b.count for b in m.reliability(p, bins=2)] == [3, 0]
 
 
-def test_bins_hold_every_sample_once_and_lie_end_to_end() -> None:
+def test_bins_partition_the_samples() -> None:
     bins = m.reliability(make(300, 4))
     assert len(bins) == 15
     assert sum(b.count for b in bins) == 300
@@ -147,7 +147,7 @@ def test_the_fit_recovers_a_known_temperature(temperature: float) -> None:
 
 
 @given(sizes)
-def test_no_temperature_nearby_is_better_than_the_fitted_one(size: tuple[int, int, int]) -> None:
+def test_the_fitted_temperature_is_a_minimum(size: tuple[int, int, int]) -> None:
     p = make(*size)
     fit = fit_temperature(p)
     assert 0.01 * (1 - 1e-6) <= fit.temperature <= 100 * (1 + 1e-6)
@@ -156,7 +156,7 @@ def test_no_temperature_nearby_is_better_than_the_fitted_one(size: tuple[int, in
             assert m.negative_log_likelihood(p.scaled(fit.temperature * factor)) >= fit.nll_after - 1e-6
 
 
-def test_a_set_without_mistakes_and_one_worse_than_chance_stay_within_the_limits() -> None:
+def test_temperatures_without_a_minimum_stay_within_the_limits() -> None:
     right = Predictions(np.eye(4) * 0.01, np.arange(4), list("abcd"))
     assert fit_temperature(right).temperature == pytest.approx(0.01, rel=1e-6)
     assert fit_temperature(right, low=0.5).temperature == pytest.approx(0.5, rel=1e-6)
@@ -164,11 +164,11 @@ def test_a_set_without_mistakes_and_one_worse_than_chance_stay_within_the_limits
     assert fit_temperature(wrong).temperature == pytest.approx(100, rel=1e-6)
 
 
-def test_logits_that_say_nothing_leave_the_temperature_alone() -> None:
+def test_constant_logits_give_a_temperature_of_one() -> None:
     assert fit_temperature(Predictions(np.zeros((6, 3)), np.arange(6) % 3, list("abc"))).temperature == 1.0
 
 
-def test_the_fit_is_quick_even_where_newton_creeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fit_is_fast_if_newton_steps_do_not_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a mistake every step of Newton's is as short as the one before."""
     calls, slope = [], m._slope
     monkeypatch.setattr(m, "_slope", lambda p, beta: calls.append(beta) or slope(p, beta))
@@ -176,7 +176,7 @@ def test_the_fit_is_quick_even_where_newton_creeps(monkeypatch: pytest.MonkeyPat
     assert len(calls) < 60
 
 
-def test_a_temperature_changes_confidences_and_no_ranking() -> None:
+def test_a_temperature_changes_the_confidence_but_not_the_ranking() -> None:
     p = make(200, 6)
     cooler = p.scaled(3.0)
     np.testing.assert_array_equal(cooler.samples.rank, p.samples.rank)
@@ -184,7 +184,7 @@ def test_a_temperature_changes_confidences_and_no_ranking() -> None:
     assert cooler.names == p.names
 
 
-def test_mistakes_are_the_most_confident_ones_first() -> None:
+def test_mistakes_are_sorted_by_confidence() -> None:
     p = make(300, 5)
     probabilities = softmax(p.logits.astype(np.float64), axis=1)
     predicted = p.logits.argmax(axis=1)
@@ -197,7 +197,7 @@ def test_mistakes_are_the_most_confident_ones_first() -> None:
     assert [x.score for x in mistakes] == pytest.approx([probabilities[i].max() for i in wrong])
 
 
-def test_rows_beyond_one_chunk_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     p = make(100, 7)
     whole = p.samples
     monkeypatch.setattr(m, "CHUNK_ROWS", 32)
@@ -208,7 +208,7 @@ def test_rows_beyond_one_chunk_are_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @given(sizes, st.randoms(use_true_random=False))
-def test_the_order_of_the_samples_changes_nothing(size: tuple[int, int, int], random) -> None:
+def test_metrics_do_not_depend_on_the_order_of_the_samples(size: tuple[int, int, int], random) -> None:
     p = make(*size)
     order = np.array(random.sample(range(len(p)), len(p)))
     shuffled = Predictions(p.logits[order], p.labels[order], p.class_names, [p.names[i] for i in order])
@@ -221,7 +221,7 @@ def test_the_order_of_the_samples_changes_nothing(size: tuple[int, int, int], ra
         assert a[name] == pytest.approx(b[name], abs=1e-12)
 
 
-def test_logits_far_from_zero_neither_overflow_nor_lose_the_loss() -> None:
+def test_large_logits_do_not_overflow() -> None:
     p = Predictions(np.array([[1e4, 1e4 - 3], [-3e38, 3e38]]), np.array([1, 1]), ["a", "b"])
     assert m.negative_log_likelihood(p) == pytest.approx((3 + np.log1p(np.exp(-3))) / 2)
 
@@ -250,19 +250,19 @@ NAMES = ["a", "b", "c"]
         (np.zeros(3), [0, 1, 2], None, InputError, r"expected \(samples, classes\)"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused_in_one_line(logits, labels, names, error, says: str) -> None:
+def test_invalid_predictions_are_refused_in_one_line(logits, labels, names, error, says: str) -> None:
     with pytest.raises(error, match=says) as caught:
         Predictions(logits, np.array(labels), NAMES, names)
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_probability_is_refused() -> None:
+def test_invalid_probabilities_are_refused() -> None:
     for bad in ([[0.5, 0.6]], [[1.5, -0.5]], [[np.nan, 1.0]]):
         with pytest.raises(InputError, match="sum to 1"):
             Predictions.from_probabilities(np.array(bad), np.array([0]), ["a", "b"])
 
 
-def test_settings_without_meaning_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     p = make(5, 3)
     for call in (
         lambda: m.top_k(p, 0),

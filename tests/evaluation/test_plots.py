@@ -44,14 +44,14 @@ def tick_labels(figure: Figure, axis: str) -> list[str]:
 
 @pytest.mark.parametrize("plot", PLOTS)
 @pytest.mark.parametrize("k", [1, 10, 43])
-def test_figures_draw_at_every_number_of_classes(plot, k: int) -> None:
+def test_plots_work_for_any_number_of_classes(plot, k: int) -> None:
     image = picture(plot(make(k)))
     assert image.width > 100
     assert len(np.unique(np.asarray(image).reshape(-1, 3), axis=0)) > 20
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_no_global_figure_is_left_behind(plot) -> None:
+def test_plots_leave_no_global_figure(plot) -> None:
     figure = plot(make(3))
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert isinstance(figure, Figure)
@@ -78,12 +78,12 @@ def test_a_share_too_small_for_a_number_is_still_marked() -> None:
     assert tick_labels(figure, "y") == ["a (1,001)", "b (0)"]
 
 
-def test_numbers_only_where_they_can_be_read() -> None:
+def test_numbers_are_written_only_if_they_are_legible() -> None:
     assert texts(plot_confusion(make(20)))
     assert not texts(plot_confusion(make(21)))
 
 
-def test_numbers_stand_out_from_their_cells() -> None:
+def test_numbers_have_enough_contrast() -> None:
     """WCAG's contrast of at least 4.5 at shares of 2.5, 5, 7.5 … 97.5 %."""
 
     def luminance(rgb) -> float:
@@ -133,11 +133,11 @@ def test_the_worst_class_is_on_top_and_one_without_scores_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_a_class_name_is_never_read_as_a_formula(plot) -> None:
+def test_a_class_name_is_not_typeset_as_a_formula(plot) -> None:
     picture(plot(make(3, prefix="$\\bad{$")))
 
 
-def test_the_colours_of_values_grow_darker_without_a_break() -> None:
+def test_larger_values_are_monotonically_darker() -> None:
     grey = np.array([0.2126, 0.7152, 0.0722])
     lightness = drawn._pale_to_dark()(np.linspace(0, 1, 256))[:, :3] @ grey
     assert np.all(np.diff(lightness) <= 0)

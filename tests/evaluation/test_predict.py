@@ -63,7 +63,9 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize("batch_size", [1, 64, 5000])
-def test_digits_score_as_they_do_in_sklearn(digits: Digits, split: Split, linear: nn.Module, batch_size: int) -> None:
+def test_accuracy_and_loss_equal_those_of_sklearn(
+    digits: Digits, split: Split, linear: nn.Module, batch_size: int
+) -> None:
     e = evaluate(linear, split, GREY, DIGITS, batch_size=batch_size)
     flat = digits.pixels.reshape(len(digits.pixels), -1) / 255
     assert e.top1 == digits.classifier.score(flat, digits.labels)
@@ -74,7 +76,7 @@ def test_digits_score_as_they_do_in_sklearn(digits: Digits, split: Split, linear
     assert worst.score == pytest.approx(digits.probabilities[worst.index].max(), rel=1e-4)
 
 
-def test_encoded_images_score_as_their_arrays_do(digits: Digits, split: Split, linear: nn.Module) -> None:
+def test_encoded_images_give_the_logits_of_their_arrays(digits: Digits, split: Split, linear: nn.Module) -> None:
     files = Split(Files([png(p) for p in digits.pixels[:50]]), digits.labels[:50])
     a = predict_split(linear, files, GREY, DIGITS)
     b = predict_split(linear, split.subset(np.arange(50)), GREY, DIGITS)
@@ -123,7 +125,7 @@ def test_a_model_without_weights_runs() -> None:
     np.testing.assert_array_equal(labels, [0, 1, 2])
 
 
-def test_another_size_is_another_input(split: Split) -> None:
+def test_image_size_changes_the_input_of_the_model(split: Split) -> None:
     seen: list[tuple[int, ...]] = []
 
     class Recorder(nn.Module):
@@ -137,7 +139,7 @@ def test_another_size_is_another_input(split: Split) -> None:
     assert seen == [(n, 1, *size) for size in ((8, 8), (16, 16), (8, 24)) for n in (3, 2)]
 
 
-def test_the_sweep_measures_each_size_as_evaluate_does(split: Split) -> None:
+def test_the_sweep_equals_evaluate_at_each_size(split: Split) -> None:
     model = vit()
     rows = resolution_sweep(model, split, GREY, [8, 16], batch_size=300)
     assert [row.size for row in rows] == [8, 16]
@@ -148,7 +150,7 @@ def test_the_sweep_measures_each_size_as_evaluate_does(split: Split) -> None:
         assert row.images_per_s > 0
 
 
-def test_the_sweep_leaves_out_corrupt_images_wherever_they_are(digits: Digits, linear: nn.Module) -> None:
+def test_the_sweep_skips_corrupt_images(digits: Digits, linear: nn.Module) -> None:
     contents = [png(p) for p in digits.pixels[:200]]
     contents[0] = contents[1] = b"no image"
     files = Split(Files(contents), digits.labels[:200])
@@ -165,7 +167,7 @@ def test_progress_is_reported_after_every_batch(split: Split, linear: nn.Module)
 
 
 @pytest.mark.parametrize("batch_size", [1, 64])
-def test_a_corrupt_image_is_left_out_and_named(digits: Digits, linear: nn.Module, batch_size: int) -> None:
+def test_a_corrupt_image_is_skipped_and_named(digits: Digits, linear: nn.Module, batch_size: int) -> None:
     contents = [png(p) for p in digits.pixels[:200]]
     contents[17], contents[90] = contents[17][:60], b"no image"
     e = evaluate(linear, Split(Files(contents), digits.labels[:200]), GREY, DIGITS, batch_size=batch_size)

@@ -9,7 +9,7 @@ from vitkit.evaluation import Predictions
 from vitkit.evaluation.predictions import load_predictions, save_predictions
 
 
-def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
+def test_saved_predictions_round_trip(tmp_path: Path) -> None:
     logits = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     saved = Predictions(
         logits, np.array([0, 1, 2, 0]), ["a", "b", "ç"], names=["1", "2", "3", "4"], skipped=["5: torn"]

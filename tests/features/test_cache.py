@@ -13,7 +13,7 @@ from vitkit.model import ViT
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each real extraction looked at."""
+    """Record the number of images of each extraction."""
     calls: list[int] = []
     original = module.extract_features
 
@@ -25,21 +25,21 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def test_a_second_call_takes_what_the_first_one_made(model: ViT, split: Split, made: list[int]) -> None:
+def test_a_second_call_reads_from_the_cache(model: ViT, split: Split, made: list[int]) -> None:
     first, second = (cached_features(model, split, SEEN) for _ in range(2))
     assert made == [30]
     assert np.array_equal(first.values, second.values)
     assert np.array_equal(first.indices, second.indices)
 
 
-def test_another_classifier_or_other_labels_change_nothing(model: ViT, split: Split, made: list[int]) -> None:
+def test_the_cache_ignores_the_classifier_and_the_labels(model: ViT, split: Split, made: list[int]) -> None:
     cached_features(model, split, SEEN)
     model.reset_classifier(7)
     cached_features(model, Split(split.images, split.labels[::-1].copy()), SEEN)
     assert made == [30]
 
 
-def test_other_weights_preprocessing_images_or_order_are_made_anew(model: ViT, split: Split, made: list[int]) -> None:
+def test_other_weights_preprocessing_images_or_order_miss_the_cache(model: ViT, split: Split, made: list[int]) -> None:
     cached_features(model, split, SEEN)
     cached_features(model, split, SEEN.replace(mean=(0.4,)))
     cached_features(model, split.subset(np.arange(29)), SEEN)
@@ -55,7 +55,7 @@ def test_other_weights_preprocessing_images_or_order_are_made_anew(model: ViT, s
 
 
 @pytest.mark.parametrize("place", [-3, -1000, 40])
-def test_a_damaged_file_is_made_anew(model: ViT, split: Split, made: list[int], cache: Path, place: int) -> None:
+def test_a_damaged_file_is_replaced(model: ViT, split: Split, made: list[int], cache: Path, place: int) -> None:
     first = cached_features(model, split, SEEN)
     (path,) = cache.glob("*.safetensors")
     content = bytearray(path.read_bytes())
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_made_anew(model: ViT, split: Split, made: list[int], 
     assert made == [30, 30]
 
 
-def test_the_ones_longest_unused_go_first(
+def test_the_least_recently_used_files_are_removed_first(
     model: ViT, split: Split, made: list[int], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import os
@@ -88,7 +88,7 @@ def test_the_ones_longest_unused_go_first(
     assert made == [10, 20, 30, 20], "the second was not"
 
 
-def test_a_cache_that_cannot_be_written_or_touched_stops_nothing(
+def test_an_unwritable_cache_is_no_error(
     model: ViT, split: Split, made: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()

@@ -19,7 +19,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
-def test_features_through_the_classifiers_are_the_logits(changes: dict, split: Split) -> None:
+def test_classifying_the_features_gives_the_logits(changes: dict, split: Split) -> None:
     model = small_model(**changes)
     found = extract_features(model, split, SEEN, batch_size=7)
     images = SEEN.normalize(torch.stack([SEEN(split.images[i]) for i in range(len(split))]))
@@ -29,7 +29,7 @@ def test_features_through_the_classifiers_are_the_logits(changes: dict, split: S
 
 
 @pytest.mark.parametrize("changes", [{}, {"pooling": "cls_mean"}, {"distillation": True}], ids=str)
-def test_a_classifier_for_features_becomes_the_models_own(changes: dict, split: Split) -> None:
+def test_set_head_makes_a_linear_classifier_the_models_own(changes: dict, split: Split) -> None:
     model = small_model(**changes)
     values = torch.from_numpy(extract_features(model, split, SEEN).values)
     weight, bias = torch.randn(3, values.shape[1]), torch.randn(3)
@@ -39,7 +39,7 @@ def test_a_classifier_for_features_becomes_the_models_own(changes: dict, split: 
         torch.testing.assert_close(model(images), values @ weight.T + bias, rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_in_training_mode_gives_the_same_features_and_stays_in_it(split: Split) -> None:
+def test_features_are_extracted_in_eval_mode_and_the_mode_is_restored(split: Split) -> None:
     model = small_model(dropout=0.5)
     quiet = extract_features(model, split, SEEN).values
     assert np.array_equal(extract_features(model.train(), split, SEEN).values, quiet)
@@ -47,7 +47,7 @@ def test_a_model_in_training_mode_gives_the_same_features_and_stays_in_it(split:
 
 
 class Torn(ImageSource):
-    """Every tenth image cannot be read."""
+    """Images of which every n-th cannot be read."""
 
     def __init__(self, images: object, every: int) -> None:
         self.images, self.every = images, every
@@ -64,7 +64,7 @@ class Torn(ImageSource):
         return f"image {index}"
 
 
-def test_what_cannot_be_read_is_left_out_and_named(model: ViT) -> None:
+def test_unreadable_images_are_skipped_and_named(model: ViT) -> None:
     from vitkit.data.dataset import ArrayImages
 
     pixels = np.random.default_rng(1).integers(0, 256, (150, 8, 8), dtype=np.uint8)
@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_left_out_and_named(model: ViT) -> None:
     np.testing.assert_allclose(parts.values, whole.values[parts.indices], rtol=1e-5, atol=1e-6)
 
 
-def test_too_much_that_cannot_be_read_is_an_error(model: ViT, split: Split) -> None:
+def test_too_many_unreadable_images_are_an_error(model: ViT, split: Split) -> None:
     with pytest.raises(DataError, match="more than the limit"):
         extract_features(model, Split(Torn(split.images, 10), split.labels), SEEN)
 

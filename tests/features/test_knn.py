@@ -15,7 +15,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("k", [1, 7, 40])
-def test_the_vote_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def test_the_vote_equals_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray], k: int) -> None:
     x, y = digits
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
 
@@ -27,8 +27,8 @@ def test_the_vote_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray],
     np.testing.assert_allclose(ours, theirs.predict_proba(unit[1400:].astype(np.float64)), atol=2e-3)
 
 
-def test_k_is_chosen_by_leaving_each_image_out() -> None:
-    """Two images of every place but with labels that contradict: only many neighbours are of help."""
+def test_k_is_chosen_by_leave_one_out_accuracy() -> None:
+    """A quarter of the labels is wrong, so only many neighbours help."""
     rng = np.random.default_rng(0)
     centres = np.eye(3, 8, dtype=np.float32)
     labels = np.repeat(np.arange(3), 60)

@@ -15,8 +15,8 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_the_answer_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray], balanced: bool) -> None:
-    """Their loss is a sum and ours a mean: C = 1 / (λ n). The standardisation is folded into our weights."""
+def test_the_solution_equals_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray], balanced: bool) -> None:
+    """scikit-learn sums the loss and we average it: C = 1 / (λ n). Our weights include the standardization."""
     x, y = digits
     y = np.minimum(y, 6)  # the last class is larger
     counts = np.bincount(y)
@@ -31,7 +31,9 @@ def test_the_answer_is_that_of_scikit_learn(digits: tuple[np.ndarray, np.ndarray
     np.testing.assert_allclose(ours.softmax(dim=1).numpy(), theirs.predict_proba(z), atol=2e-3)
 
 
-def test_the_strength_is_the_strongest_within_an_error_of_the_best(digits: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_strongest_regularization_within_one_standard_error_is_chosen(
+    digits: tuple[np.ndarray, np.ndarray],
+) -> None:
     probe = fit_linear_probe(*digits, 10)
     best = max(probe.cv_path.values())
     worst_allowed = best - (best * (1 - best) / len(digits[1])) ** 0.5
@@ -40,7 +42,7 @@ def test_the_strength_is_the_strongest_within_an_error_of_the_best(digits: tuple
     assert 0.9 < probe.cv_accuracy < best < 1, "of images that were not fitted"
 
 
-def test_a_constant_feature_and_a_class_without_images_do_no_harm(digits: tuple[np.ndarray, np.ndarray]) -> None:
+def test_constant_features_and_empty_classes_are_handled(digits: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = digits
     x = np.concatenate([x[:200], np.full((200, 1), 3, np.float32)], axis=1)
     probe = fit_linear_probe(x, y[:200], 12)
@@ -49,7 +51,7 @@ def test_a_constant_feature_and_a_class_without_images_do_no_harm(digits: tuple[
     assert not ((torch.from_numpy(x) @ probe.weight.T + probe.bias).argmax(dim=1) >= 10).any()
 
 
-def test_every_class_is_spread_evenly_over_the_folds() -> None:
+def test_the_folds_are_stratified_and_reproducible() -> None:
     labels = np.random.default_rng(0).integers(0, 5, 203)
     fold = stratified_folds(labels, seed=3)
     for k in range(5):

@@ -42,6 +42,6 @@ def test_parquet_holds_everything_by_row(table: FeatureTable, tmp_path: Path) ->
     assert rows[2]["name"] == "made[3]"
 
 
-def test_another_ending_is_refused_before_any_work() -> None:
+def test_another_suffix_is_refused_before_any_work() -> None:
     with pytest.raises(UsageError, match=r"f\.csv: expected a name that ends in \.npz or \.parquet"):
         table_writer("f.csv")
