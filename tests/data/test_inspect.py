@@ -138,7 +138,7 @@ def test_arrays_with_other_channels_can_be_inspected() -> None:
 
 
 def test_groceries(shared_data: Path) -> None:
-    """The real thing: no corrupt file, and five pairs of photographs taken seconds apart, none across the splits."""
+    """Real photographs: no corrupt file, and some pairs taken seconds apart, none across the splits."""
     pytest.importorskip("pyarrow", reason="pip install 'vitkit[data]'")
     found = inspect_data(open_data(shared_data / "grocery.parquet"))
     assert found.images == 2936

@@ -1,4 +1,4 @@
-"""Predictions that are not made up: a logistic regression on the handwritten digits of scikit-learn."""
+"""Predictions of a real model: logistic regression on the handwritten digits of scikit-learn."""
 
 from dataclasses import dataclass
 

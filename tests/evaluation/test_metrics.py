@@ -12,7 +12,7 @@ from vitkit.evaluation import metrics as m
 
 
 def make(n: int, k: int, seed: int = 0, spread: float = 2.0) -> Predictions:
-    """Noise with a lean towards the label."""
+    """Return noisy logits that favour the label."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(k, size=n)
     logits = rng.normal(0, spread, (n, k)).astype(np.float32)
@@ -21,7 +21,7 @@ def make(n: int, k: int, seed: int = 0, spread: float = 2.0) -> Predictions:
 
 
 def simulate(n: int, k: int, temperature: float, seed: int = 0) -> Predictions:
-    """Labels are drawn from softmax(z), the model says z · temperature: it is off by just that temperature."""
+    """Draw labels from softmax(z) for a model with logits z · temperature, so the fit must find that temperature."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 2, (n, k))
     labels = (softmax(z, axis=1).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(max=k - 1)
@@ -169,7 +169,7 @@ def test_constant_logits_give_a_temperature_of_one() -> None:
 
 
 def test_the_fit_is_fast_if_newton_steps_do_not_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a mistake every step of Newton's is as short as the one before."""
+    """Without a mistake, every Newton step is as short as the one before."""
     calls, slope = [], m._slope
     monkeypatch.setattr(m, "_slope", lambda p, beta: calls.append(beta) or slope(p, beta))
     fit_temperature(Predictions(np.eye(4) * 3, np.arange(4), list("abcd")))

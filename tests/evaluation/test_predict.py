@@ -21,7 +21,7 @@ GREY = Preprocess(size=(8, 8), channels=1, fit="squash", crop_fraction=1.0, mean
 
 
 class Files(ImageSource):
-    """Encoded images in memory, as a folder or a parquet file gives them."""
+    """Encoded images in memory, like those of a folder or a parquet file."""
 
     def __init__(self, contents: list[bytes]) -> None:
         self.contents = contents
@@ -43,7 +43,7 @@ def split(digits: Digits) -> Split:
 
 @pytest.fixture
 def linear(digits: Digits) -> nn.Module:
-    """scikit-learn's classifier as a module: what it scores there it must score here."""
+    """scikit-learn's classifier as a module, whose accuracy is known."""
     layer = nn.Linear(64, 10)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(digits.classifier.coef_))
@@ -240,7 +240,7 @@ def test_evaluate_needs_preprocessing_and_class_names(linear: nn.Module, split: 
 
 
 def test_a_val_split_that_may_hold_training_images_is_refused(digits: Digits) -> None:
-    """`open_data` drew it, and the model was trained with another fingerprint: only naming the split is consent."""
+    """`open_data` drew the split, and the model was trained with another one: the split must be named."""
     splits = data_set(digits).splits
     data = Dataset("made", DIGITS, {"train": splits["test"], "val": splits["val"]}, val_was_drawn=True)
     with pytest.raises(DataError, match=r"its val split was drawn when it was opened.* or split=\"val\""):
