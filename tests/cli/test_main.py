@@ -113,7 +113,7 @@ def test_a_wrong_command_line_is_one_line_in_a_process_too(tmp_path: Path) -> No
         (["explain", "x", "y", "--out", "z", "--clas", "3"], "did you mean '--class'?"),
         (["explain", "x", "y", "--out", "z", "--target", "3"], "unknown option --target; see `vitkit explain --help`"),
         (["report", "--run-folder", "x"], "unknown option --run-folder; see `vitkit report --help`"),
-        (["train", "digits", "--out", "x", "--epochs", "2", "--minutes", "2"], "two budgets for one run"),
+        (["train", "digits", "--out", "x", "--epochs", "2", "--minutes", "2"], "a run has one budget"),
         (
             ["train", "digits", "--out", "x", "--set", "batch=8", "lr=1"],
             "unknown setting 'lr'; did you mean 'optimizer.lr'?",
@@ -146,7 +146,7 @@ def test_one_class_is_not_trained_on(tmp_path: Path) -> None:
         Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / "photos" / "cat" / f"{number}.png")
     done = vitkit("train", "photos", "--out", "run", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "vitkit: photos has one class, 'cat': there is nothing to tell it from\n"
+    assert done.stderr == "vitkit: photos has a single class, 'cat': training needs at least two\n"
     assert not (tmp_path / "run").exists()
 
 
