@@ -129,14 +129,16 @@ def check(out: Path, reference: Path, code: int) -> str:
         return f"exit code {code}: see {out}.log"
     if samples_by_step(Path(f"{out}-samples")) != samples_by_step(Path(f"{reference}-samples")):
         return "other samples"
-    found, expected = (json.loads((p / "result.json").read_text())["val"]["nll"] for p in (out, reference))
+    found, expected = (
+        json.loads((p / "result.json").read_text(encoding="utf-8"))["val"]["nll"] for p in (out, reference)
+    )
     return "" if math.isclose(found, expected, rel_tol=TOLERANCE) else f"loss {found}, expected {expected}"
 
 
 def campaign(runs: int, folder: Path, seed: int = 0, ways: tuple[str, ...] = WAYS) -> Iterator[Outcome]:
     rng, reference = random.Random(seed), folder / "reference"
     if start(reference, 1, "none").wait():
-        raise RuntimeError(f"the uninterrupted run failed:\n{Path(f'{reference}.log').read_text()}")
+        raise RuntimeError(f"the uninterrupted run failed:\n{Path(f'{reference}.log').read_text(encoding='utf-8')}")
     for number in range(runs):
         out, way = folder / f"killed-{number}", ways[number % len(ways)]
         story, code = one_run(out, way, rng)
@@ -156,7 +158,9 @@ if __name__ == "__main__":
             outcomes.append(outcome)
             print(f"run {len(outcomes):3}  {outcome.story}", flush=True)
             if not outcome.passed:
-                print(Path(place, f"killed-{len(outcomes) - 1}.log").read_text()[-4000:], file=sys.stderr)
+                print(
+                    Path(place, f"killed-{len(outcomes) - 1}.log").read_text(encoding="utf-8")[-4000:], file=sys.stderr
+                )
     bad = sum(not outcome.passed for outcome in outcomes)
     print(f"{len(outcomes)} runs, {bad} failed")
     sys.exit(bad > 0)

@@ -20,7 +20,7 @@ def record(folder: Path) -> None:
 
     def recorded(self: Trainer, batch: Batch) -> tuple[float, float, float]:
         step, found = self.state.clock.step, update(self, batch)
-        with path.open("a") as file:
+        with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "samples": batch.keys.index.tolist(), "loss": found[0]}) + "\n")
         return found
 
@@ -35,7 +35,7 @@ def samples_by_step(folder: Path) -> dict[int, list[int]]:
     worlds: dict[tuple[int, int], dict[int, list[int]]] = {}
     for path in folder.glob("*.jsonl"):
         rank, size = map(int, path.stem.split("-of-"))
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             if line.endswith("}"):  # otherwise its writer was killed
                 note = json.loads(line)
                 before = worlds.setdefault((size, note["step"]), {}).setdefault(rank, note["samples"])
@@ -51,7 +51,7 @@ def samples_by_step(folder: Path) -> dict[int, list[int]]:
 def losses(folder: Path) -> list[float]:
     """Return the loss of each step, as recorded by the main process."""
     (path,) = folder.glob("0-of-*.jsonl")
-    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+    return [json.loads(line)["loss"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

@@ -45,11 +45,11 @@ DAMAGE = {
     "a flipped bit": damage_bit,
     "a truncated tensor file": lambda p: p.with_suffix(".safetensors").write_bytes(b"x" * 10),
     "a missing tensor file": lambda p: p.with_suffix(".safetensors").unlink(),
-    "an empty manifest": lambda p: p.write_text(""),
-    "half a manifest": lambda p: p.write_text(p.read_text()[:20]),
+    "an empty manifest": lambda p: p.write_text("", encoding="utf-8"),
+    "half a manifest": lambda p: p.write_text(p.read_text(encoding="utf-8")[:20]),
     "a manifest that is no text": lambda p: p.write_bytes(b"\xff\xfe\x00"),
-    "a manifest that is no object": lambda p: p.write_text("[1]"),
-    "a manifest of another file": lambda p: p.write_text(json.dumps({"sha256": "0" * 64})),
+    "a manifest that is no object": lambda p: p.write_text("[1]", encoding="utf-8"),
+    "a manifest of another file": lambda p: p.write_text(json.dumps({"sha256": "0" * 64}), encoding="utf-8"),
 }
 
 
@@ -145,7 +145,7 @@ def test_a_run_resumes_from_an_older_checkpoint_if_the_newest_is_damaged(tmp_pat
     run, folder = tmp_path / "run", tmp_path / "run" / "checkpoints"
     uninterrupted = train(recipe, run, quiet=True)
     manifests = sorted(folder.glob("step-*.json"))
-    bests = {b["step"]: b["sha256"] for m in manifests if (b := json.loads(m.read_text())["best"])}
+    bests = {b["step"]: b["sha256"] for m in manifests if (b := json.loads(m.read_text(encoding="utf-8"))["best"])}
     assert len(bests) > 2, "the test needs several"
     assert all(checkpoint.read_best(folder, step, digest) for step, digest in bests.items())
     newest = manifests[-1]

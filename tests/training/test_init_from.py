@@ -30,7 +30,7 @@ def test_a_probe_changes_only_the_classifier(weights: Path, tmp_path: Path) -> N
     }
     assert result.steps == 0
     assert result.val["top1"] > 0.7, "features of five digits tell ten apart"
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open(encoding="utf-8")]
     assert 0.7 < next(line["probe_left_out_top1"] for line in lines if "probe_left_out_top1" in line) < 1
     model = load_model(tmp_path / "run")
     assert model.info.class_names == tuple("0123456789")

@@ -42,7 +42,7 @@ def test_every_stage_is_measured_and_the_best_is_kept(weights: str, tmp_path: Pa
         assert stage.core_seconds > 0
     best = max((r for r in found.stages if r.run), key=lambda r: r.val["top1"])
     assert load_model(tmp_path / "out").info.metrics["val_top1"] == pytest.approx(best.val["top1"], abs=1e-6)
-    assert json.loads((tmp_path / "out" / "ladder.json").read_text())["best"] == found.best
+    assert json.loads((tmp_path / "out" / "ladder.json").read_text(encoding="utf-8"))["best"] == found.best
 
 
 def test_it_stops_without_time_or_room_for_improvement(
@@ -72,7 +72,7 @@ def test_finished_stages_are_kept_by_an_interrupted_and_resumed_ladder(
         patch.setattr(ladder, "train", stopped)
         with pytest.raises(Interrupted):
             run_stages("digits", weights, out, changes=QUICK, quiet=True)
-    saved = json.loads((out / "ladder.json").read_text())
+    saved = json.loads((out / "ladder.json").read_text(encoding="utf-8"))
     assert [r["name"] for r in saved["rungs"]] == ["knn", "probe"]
     assert load_model(out).config.num_classes == 10, "the probe, for now"
     with pytest.raises(UsageError, match="already holds a ladder: continue it with --resume"):
@@ -103,7 +103,7 @@ def test_the_command_prints_a_table(weights: str, tmp_path: Path, capsys: pytest
 def test_a_stage_is_not_resumed_with_other_settings(tmp_path: Path) -> None:
     recipe = get_recipe("finetune").override(["optimizer.lr=1e-3"])
     (tmp_path / "finetune").mkdir()
-    (tmp_path / "finetune" / "recipe.json").write_text(json.dumps(recipe.to_dict()))
+    (tmp_path / "finetune" / "recipe.json").write_text(json.dumps(recipe.to_dict()), encoding="utf-8")
     with pytest.raises(UsageError, match="was started with other settings: omit --set"):
         ladder._run_training("finetune", recipe, tmp_path, True, True, ("optimizer.lr=2e-3",))
 
@@ -112,7 +112,9 @@ def test_all_stages_have_the_same_split(weights: str, tmp_path: Path) -> None:
     """Otherwise fine-tuning would be evaluated on images that its probe was fitted to."""
     found = run_stages("digits", weights, tmp_path, changes=(*QUICK, "val_fraction=0.3"), quiet=True)
     assert len({stage.val["n"] for stage in found.stages}) == 1
-    recipes = [json.loads((tmp_path / name / "recipe.json").read_text()) for name in ("probe", "finetune")]
+    recipes = [
+        json.loads((tmp_path / name / "recipe.json").read_text(encoding="utf-8")) for name in ("probe", "finetune")
+    ]
     assert [recipe["val_fraction"] for recipe in recipes] == [0.3, 0.3]
     assert recipes[1]["init"] == str(tmp_path / "probe")
     with pytest.raises(UsageError, match=r"report .*probe .*finetune"):

@@ -42,7 +42,7 @@ def test_a_signal_to_the_command_saves_and_stops_all_its_processes(tmp_path: Pat
     parent = subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics = out / "metrics.jsonl"
     deadline = time.monotonic() + 120
-    while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+    while not (metrics.exists() and metrics.read_text(encoding="utf-8").count("\n") > 3):
         assert time.monotonic() < deadline
         assert parent.poll() is None, parent.communicate()[1]
         time.sleep(0.2)
@@ -69,7 +69,7 @@ def test_each_process_gets_its_rank_and_its_share_of_the_cores(tmp_path: Path) -
         patch.delenv("OMP_NUM_THREADS", raising=False)
         assert launch([sys.executable, "-c", script, str(tmp_path)], 2) == 0
     share = max(1, (os.cpu_count() or 1) // 2)
-    assert [(tmp_path / str(i)).read_text() for i in range(2)] == [f"{i} 2 {share}" for i in range(2)]
+    assert [(tmp_path / str(i)).read_text(encoding="utf-8") for i in range(2)] == [f"{i} 2 {share}" for i in range(2)]
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "two"])

@@ -12,7 +12,7 @@ def test_metrics_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     logger.drop_after(20)
     logger.record(30, loss=2.0)
     logger.close()
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [(e["step"], e["loss"]) for e in lines] == [(10, 1.0), (20, 1.0), (30, 2.0)]
 
 

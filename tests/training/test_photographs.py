@@ -42,6 +42,9 @@ def test_parquet_and_folder_give_the_same_bits(packed: Path, unpacked: Path, tmp
     assert first.steps > 3
     assert first.weights_sha256 == second.weights_sha256
     assert first.val["top1"] == second.val["top1"]
-    infos = [json.loads((tmp_path / d.name / "model" / "config.json").read_text()) for d in (packed, unpacked)]
+    infos = [
+        json.loads((tmp_path / d.name / "model" / "config.json").read_text(encoding="utf-8"))
+        for d in (packed, unpacked)
+    ]
     assert infos[0]["data"]["fingerprint"] == infos[1]["data"]["fingerprint"]
     assert infos[0]["class_names"] == infos[1]["class_names"]

@@ -41,14 +41,14 @@ def test_a_folder_is_locked_while_another_process_trains_in_it(tmp_path: Path) -
 def test_only_the_job_that_started_a_run_resumes_it_automatically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun_by: str, we_are: str, ours: bool
 ) -> None:
-    (tmp_path / "environment.json").write_text(json.dumps({"launch": begun_by}))
+    (tmp_path / "environment.json").write_text(json.dumps({"launch": begun_by}), encoding="utf-8")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", we_are)
     assert is_restart(tmp_path) is ours
 
 
 def test_a_job_without_an_id_is_identified_by_its_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    (tmp_path / "environment.json").write_text(json.dumps({"launch": "none"}))
+    (tmp_path / "environment.json").write_text(json.dumps({"launch": "none"}), encoding="utf-8")
     assert not is_restart(tmp_path)
     assert not is_restart(tmp_path / "absent")
 

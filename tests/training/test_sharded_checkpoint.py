@@ -52,6 +52,6 @@ def test_one_sharded_checkpoint_is_converted_to_a_model_folder(folder: Path, sha
     best = load_file(run / "checkpoints" / f"best-{HALF:08d}.safetensors")  # the EMA, which this checkpoint has
     model = vitkit.load_model(folder / "from-checkpoint")
     assert all(torch.equal(tensor, best[name]) for name, tensor in model.state_dict().items())
-    (run / "checkpoints" / "step-00000003.json").write_text("{}")
+    (run / "checkpoints" / "step-00000003.json").write_text("{}", encoding="utf-8")
     with pytest.raises(WorkError, match="its files do not match its manifest"):
         Convert(str(run / "checkpoints" / "step-00000003"), str(folder / "none"), "vitkit").run()

@@ -46,9 +46,9 @@ def test_balanced_sampling_and_class_weights_run(tmp_path: Path) -> None:
 def test_a_run_is_not_resumed_with_another_architecture_of_the_same_name(tmp_path: Path) -> None:
     run(tmp_path)
     path = tmp_path / "checkpoints" / "config.json"
-    before = path.read_text()
-    path.write_text(before.replace('"mlp_width": 32', '"mlp_width": 48'))
+    before = path.read_text(encoding="utf-8")
+    path.write_text(before.replace('"mlp_width": 32', '"mlp_width": 48'), encoding="utf-8")
     with pytest.raises(UsageError, match="another architecture under the name"):
         run(tmp_path, resume=True)
-    path.write_text(before)
+    path.write_text(before, encoding="utf-8")
     run(tmp_path, resume=True)

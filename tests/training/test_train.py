@@ -41,7 +41,7 @@ def test_a_signal_to_the_process_group_saves_a_checkpoint(tmp_path: Path) -> Non
         [sys.executable, "-m", "vitkit", *words], start_new_session=True, stderr=subprocess.PIPE, text=True
     )
     metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
-    while not (metrics.exists() and "loss" in metrics.read_text()) and time.monotonic() < deadline:
+    while not (metrics.exists() and "loss" in metrics.read_text(encoding="utf-8")) and time.monotonic() < deadline:
         time.sleep(0.2)
     os.killpg(started.pid, signal.SIGTERM)
     _, said = started.communicate(timeout=120)

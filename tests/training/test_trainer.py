@@ -141,7 +141,7 @@ def test_the_last_weights_are_evaluated_if_the_time_ends_during_a_save(
     monkeypatch.setattr(loop.Trainer, "_save_is_due", lambda self: self.state.clock.step == 3)
     result = run(tmp_path / "run", "budget.minutes=60", "budget.choose=last", "budget.validate_every=0.06")
     assert result.steps == 3
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open(encoding="utf-8")]
     assert [line["step"] for line in lines if "val_top1" in line] == [2, 3]
 
 
