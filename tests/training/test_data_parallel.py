@@ -213,7 +213,7 @@ def test_the_loop_uses_one_thread_between_data_parallel_steps(tmp_path: Path, mo
 
     note(loop, "clip_gradients", "MainThread")
     note(loop, "predict_val", "MainThread")
-    note(BatchLoader, "batch", "feed")
+    note(BatchLoader, "batch", "vitkit-map")
     run(tmp_path / "run")
     assert seen == {"clip_gradients": {1}, "batch": {1}, "predict_val": {2}}
     assert torch.get_num_threads() == CORES
