@@ -76,7 +76,7 @@ def test_two_runs_that_start_together_do_not_share_a_folder(tmp_path: Path, monk
 
 
 def test_a_failed_start_creates_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown data set"):
+    with pytest.raises(UsageError, match="there is no file or folder"):
         run(tmp_path / "run", "data=nowhere")
     assert not (tmp_path / "run").exists()
     assert run(tmp_path / "run").steps == 7

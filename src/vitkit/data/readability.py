@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import PIL
 
-from vitkit.atomic import sha256, write_atomic
+from vitkit.atomic import sha256
 from vitkit.data.dataset import FileImages, ImageSource, ImageSubset, RawImage, ReadFailure, Split, unwrap_subsets
 from vitkit.data.decode import MAX_PIXELS
 from vitkit.data.pipeline import CORRUPT_LIMIT, Progress, read_rows
 from vitkit.data.shards.index import Shard
 from vitkit.data.shards.reader import ShardImages
 from vitkit.data.shards.storage import is_remote
-from vitkit.errors import CorruptImageError, WorkError
-from vitkit.runtime.cache import cache_folder
+from vitkit.errors import CorruptImageError
+from vitkit.runtime.cache import cache_folder, write_cache_file
 from vitkit.runtime.threads import threaded_map
 
 
@@ -41,13 +41,8 @@ class ReadabilityCache:
         self.digests = np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
 
     def add(self, digests: np.ndarray) -> None:
-        """Add digests, and write them to the disk unless it refuses: a cache is not worth an error."""
         self.digests = np.union1d(self.digests, digests)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.path, self.digests.tobytes())
-        except (OSError, WorkError):
-            return
+        write_cache_file(self.path, self.digests.tobytes())
 
 
 def filter_readable(
@@ -101,7 +96,7 @@ def _digest(images: ImageSource, index: int) -> int:
             content = image if isinstance(image, bytes) else f"{image.shape}".encode() + image.tobytes()
     except (OSError, CorruptImageError):
         return 0
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") or 1
+    return _digest64(content) or 1
 
 
 def _in_unchanged_shards(images: ImageSource, cache: ReadabilityCache | None) -> np.ndarray:
@@ -128,5 +123,8 @@ def _is_unchanged(shard: Shard, cache: ReadabilityCache | None) -> bool:
 
 
 def _shard_digest(shard: Shard) -> int:
-    content = f"{shard.stat and shard.stat.state}\0{shard.size}\0{shard.sha256}".encode()
+    return _digest64(f"{shard.stat and shard.stat.state}\0{shard.size}\0{shard.sha256}".encode())
+
+
+def _digest64(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

@@ -1,8 +1,12 @@
 """Find and prune the folders in which vitkit keeps files that can be made or downloaded again."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
+
+from vitkit.atomic import write_atomic
+from vitkit.errors import WorkError
 
 
 def cache_folder() -> Path:
@@ -17,6 +21,13 @@ def data_folder(data_dir: str | Path | None) -> Path:
     if chosen := data_dir or os.environ.get("VITKIT_DATA"):
         return Path(chosen).expanduser()
     return cache_folder() / "data"
+
+
+def write_cache_file(path: Path, content: bytes) -> None:
+    """Write a file of the cache, unless the disk refuses: a cache is not worth an error."""
+    with contextlib.suppress(OSError, WorkError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
 
 
 def prune(folder: Path, keep: Path, limit: int) -> None:

@@ -12,18 +12,17 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from vitkit.atomic import write_atomic
 from vitkit.data.decode import SUFFIXES
 from vitkit.data.fingerprint import HASH_BYTES, hash_content
 from vitkit.data.shards.index import PackedStrings
 from vitkit.data.shards.storage import FileStat, open_file, retry_remote
-from vitkit.errors import DataError, WorkError
-from vitkit.runtime.cache import cache_folder
+from vitkit.errors import DataError
+from vitkit.runtime.cache import cache_folder, write_cache_file
 
 LABELS = (".cls", ".json", ".txt")  # in the order of preference
 MAX_LABEL = 2**20  # bytes: larger files are not labels
@@ -55,23 +54,14 @@ def index_tar(stat: FileStat, label: str) -> TarIndex:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass
     index = retry_remote(lambda: _scan(stat, label), stat.path)
-    _write_cache(path, index)
-    return index
-
-
-def _write_cache(path: Path, index: TarIndex) -> None:
-    """Write the index, unless the disk refuses: a cache is not worth an error."""
     texts = {"names": index.names, "labels": PackedStrings.of(index.labels)}
     columns = {n: np.frombuffer(t.text, np.uint8) for n, t in texts.items()}
     columns |= {f"{n}_ends": t.ends for n, t in texts.items()}
     columns |= {"place": index.offset, "size": index.size, "crc": index.crc, "stamps": index.hashes}
     file = io.BytesIO()
     np.savez(file, broken=np.array(index.broken), **columns)  # type: ignore[arg-type]  # as in index.py
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, file.getvalue())
-    except (OSError, WorkError):
-        return
+    write_cache_file(path, file.getvalue())
+    return index
 
 
 def _scan(stat: FileStat, label: str) -> TarIndex:
