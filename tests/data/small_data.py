@@ -73,13 +73,13 @@ def contents(dataset: Dataset) -> dict[str, list[tuple[str, object]]]:
 TRAIN = [row for row in ROWS if row[0] == "train"]
 
 
-def write_tar(path: Path, rows: list[tuple[str, str, bytes]], beside: Callable[[str], dict[str, bytes]]) -> Path:
-    """`beside`: class → the files that stand beside an image of it."""
+def write_tar(path: Path, rows: list[tuple[str, str, bytes]], labels: Callable[[str], dict[str, bytes]]) -> Path:
+    """Write a WebDataset tar. `labels` gives the files (suffix → content) that hold the class of an image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
         for i, (_, label, content) in enumerate(rows):
-            for ending, value in {"png": content, **beside(label)}.items():
-                member = tarfile.TarInfo(f"./some/{i:04}.{ending}")
+            for suffix, value in {"png": content, **labels(label)}.items():
+                member = tarfile.TarInfo(f"./some/{i:04}.{suffix}")
                 member.size = len(value)
                 tar.addfile(member, io.BytesIO(value))
     return path

@@ -1,7 +1,7 @@
-"""An object store on loopback that can be made to fail, to answer slowly or to break off; and a plain client for it.
+"""An object store on loopback that can fail, answer slowly or break connections, and a plain client for it.
 
-`loop://` speaks HTTP with ranges through Python's own client, one request at a time, as several stores' clients do.
-`http://` is fsspec's own, which asks for many ranges at once.
+`loop://` sends one HTTP request at a time through urllib, as the clients of several stores do. `http://` is fsspec's
+own client, which requests many ranges at once.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from fsspec.spec import AbstractFileSystem
 
 @dataclass
 class Store:
-    """`fail`: the next so many requests answer 503, or with `broken` stop half way; `wait`: seconds before each."""
+    """The state of the server. `fail` requests get 503, or half of the content if `broken`, after `wait` seconds."""
 
     root: Path
     port: int = 0
@@ -37,7 +37,7 @@ class Store:
         return f"{protocol}://127.0.0.1:{self.port}/{name}"
 
 
-def answer(store: Store) -> type[BaseHTTPRequestHandler]:
+def make_handler(store: Store) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -92,7 +92,7 @@ def answer(store: Store) -> type[BaseHTTPRequestHandler]:
 @contextlib.contextmanager
 def serving(root: Path) -> Iterator[Store]:
     store = Store(root)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), answer(store))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(store))
     store.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -133,7 +133,7 @@ class Loop(AbstractFileSystem):
         try:
             return bytes(self._request(path, **span)[1])
         except urllib.error.HTTPError as error:
-            if error.code == 416:  # beyond its end there is nothing
+            if error.code == 416:  # the range begins beyond the end
                 return b""
             raise
 

@@ -1,4 +1,4 @@
-"""Whatever bytes come as an image: a picture, or a CorruptImageError that names it. Nothing else, and soon."""
+"""Any bytes decode to an image or raise a CorruptImageError that names it, in bounded time."""
 
 import io
 import struct
@@ -21,7 +21,7 @@ from vitkit.errors import CorruptImageError, DataError
 
 
 def photograph(mode: str = "RGB") -> Image.Image:
-    """Smooth with some noise, so that every byte of the file matters."""
+    """Return a smooth image with noise, so that every byte of its file matters."""
     y, x = np.mgrid[0:48, 0:64]
     noise = np.random.default_rng(0).integers(0, 24, (48, 64, 3))
     return Image.fromarray(np.uint8(np.stack([3 * x, 4 * y, 2 * (x + y)], -1) + noise)).convert(mode)
@@ -51,7 +51,7 @@ ENCODED = {
 
 
 def attempt(content: bytes, name: str) -> Image.Image | CorruptImageError:
-    """What came of it; an error has to name the image, in one line."""
+    """Return the image or the error; an error has to name the image in one line."""
     try:
         return decode(content, name=name)
     except CorruptImageError as error:
@@ -62,9 +62,9 @@ def attempt(content: bytes, name: str) -> Image.Image | CorruptImageError:
     return result
 
 
-@pytest.mark.filterwarnings("ignore")  # Pillow warns of what it can live with
+@pytest.mark.filterwarnings("ignore")  # Pillow warns of damage that it tolerates
 @pytest.mark.parametrize("kind", ENCODED)
-def test_a_truncated_file_is_an_error_or_lost_nothing_of_the_picture(kind: str) -> None:
+def test_a_truncated_file_is_an_error_or_decodes_to_the_same_pixels(kind: str) -> None:
     whole, refused = ENCODED[kind], 0
     picture = np.asarray(decode(whole))
     cuts = sorted({*range(0, len(whole), max(len(whole) // 60, 1)), *range(max(len(whole) - 12, 0), len(whole))})
@@ -80,7 +80,7 @@ def test_a_truncated_file_is_an_error_or_lost_nothing_of_the_picture(kind: str) 
 @pytest.mark.filterwarnings("ignore")
 def test_mutated_bytes_give_an_image_or_an_error(kind: str, data: st.DataObject) -> None:
     content = bytearray(ENCODED[kind])
-    # Headers and tables stand in the first bytes: that is where a change leads furthest astray.
+    # Headers and tables are in the first bytes, where a change does most damage.
     places = st.one_of(st.integers(0, min(199, len(content) - 1)), st.integers(0, len(content) - 1))
     for _ in range(data.draw(st.integers(1, 6))):
         content[data.draw(places)] = data.draw(st.integers(0, 255))
@@ -92,7 +92,7 @@ def test_mutated_bytes_give_an_image_or_an_error(kind: str, data: st.DataObject)
 @settings(max_examples=150)
 @given(kind=st.sampled_from(["jpeg", "progressive jpeg", "cmyk jpeg", "png"]), data=st.data())
 @pytest.mark.filterwarnings("ignore")
-def test_the_cheap_check_takes_what_decoding_takes_and_nothing_else(kind: str, data: st.DataObject) -> None:
+def test_check_decodable_accepts_exactly_what_can_be_decoded(kind: str, data: st.DataObject) -> None:
     content = bytearray(ENCODED[kind])
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -110,7 +110,7 @@ STARTS = [b"", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II
 
 @given(content=st.binary(max_size=400), start=st.sampled_from(STARTS))
 @pytest.mark.filterwarnings("ignore")
-def test_noise_behind_a_good_beginning(content: bytes, start: bytes) -> None:
+def test_noise_after_a_valid_signature_is_an_image_or_an_error(content: bytes, start: bytes) -> None:
     with pytest.raises(CorruptImageError, match="noise: "):
         decode(start + content, name="noise")
 
@@ -126,7 +126,7 @@ def png_header(width: int, height: int) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:Image size")
 @pytest.mark.parametrize("size", [(10_000, 10_000), (30_000, 30_000), (1, 100_000_000), (2**31 - 1, 2**31 - 1)])
-def test_a_bomb_is_refused_by_its_header(size: tuple[int, int]) -> None:
+def test_a_decompression_bomb_is_refused_by_its_header(size: tuple[int, int]) -> None:
     assert size[0] * size[1] > MAX_PIXELS
     with pytest.raises(CorruptImageError, match=r"bomb: has .*pixels"):
         decode(png_header(*size), name="bomb")
@@ -138,14 +138,14 @@ def test_the_pixel_limit_can_be_set() -> None:
     assert decode(ENCODED["png"], max_pixels=64 * 48).size == (64, 48)
 
 
-def test_a_long_thin_image_is_never_resized_whole() -> None:
+def test_a_long_thin_image_is_cropped_before_resizing() -> None:
     strip = np.zeros((1, 1_000_000, 3), np.uint8)
     strip[:, 499_000:501_000] = 200
-    seen = Preprocess(size=224)(strip)  # whole, at a height of 256, it would be 786 GB
+    seen = Preprocess(size=224)(strip)  # the complete image, at a height of 256, would take 786 GB
     assert seen.unique().tolist() == [200]
 
 
-def test_files_that_are_no_images(tmp_path: Path) -> None:
+def test_files_that_are_not_images_are_errors(tmp_path: Path) -> None:
     cases = {
         "empty.jpg": b"",
         "text.jpg": b"not a picture\n" * 50,
@@ -175,7 +175,7 @@ def folder_with_bad(tmp_path: Path, good: int, bad: int) -> Path:
     return tmp_path
 
 
-def test_corrupt_files_are_named_and_left_out_under_the_limit(tmp_path: Path) -> None:
+def test_corrupt_files_below_the_limit_are_named_and_left_out(tmp_path: Path) -> None:
     split = open_data(folder_with_bad(tmp_path, good=198, bad=2), val_fraction=0).splits["train"]
     seen: list[tuple[int, int]] = []
     kept, bad = filter_readable(
@@ -207,7 +207,7 @@ def test_results_come_in_order_with_their_labels(tmp_path: Path) -> None:
         assert (results[i] == preprocess(kept.images[i])).all()
 
 
-def test_a_corrupt_image_counts_once_however_often_it_is_met() -> None:
+def test_a_corrupt_image_is_counted_once() -> None:
     corrupt = CorruptionBudget(total=100, limit=0.01)
     for _ in range(5):
         corrupt.add(ReadFailure("a.jpg", "is empty"))
@@ -216,7 +216,7 @@ def test_a_corrupt_image_counts_once_however_often_it_is_met() -> None:
         corrupt.add(ReadFailure("b.jpg", "is empty"))
 
 
-def test_a_file_that_vanished_is_a_corrupt_one(tmp_path: Path) -> None:
+def test_a_missing_file_counts_as_corrupt(tmp_path: Path) -> None:
     photograph().save(tmp_path / "a.png")
     split = Split(FileImages([str(tmp_path / "a.png"), str(tmp_path / "gone.png")]), np.array([0, 1]))
     kept, bad = filter_readable(split, Preprocess(size=16), corrupt_limit=0.5)

@@ -1,4 +1,4 @@
-"""Shards that are torn, gone or altered, stores that fail or crawl, runs that are killed: named, counted, and exact."""
+"""Damaged shards, failing stores and killed runs: damage is named and counted, and resumed runs are exact."""
 
 import json
 import os
@@ -71,27 +71,31 @@ def truncate(path: Path) -> None:
 
 def alter(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[1000] ^= 4  # inside of the first image; the size stays
+    content[1000] ^= 4  # inside of the first image; the size stays the same
     path.write_bytes(content)
 
 
-HARM: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "truncated": (truncate, "its shard ends"),
     "missing": (Path.unlink, "its shard is missing"),
     "altered": (alter, "have changed since it was packed"),
 }
 
 
-@pytest.mark.parametrize("crop", ["resized", "pad"])  # read anew each time, and held
-@pytest.mark.parametrize("harm", HARM)
-def test_a_harmed_shard_is_named_counted_and_left_out_up_to_the_limit(
-    harm: str, crop: str, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("crop", ["resized", "pad"])  # decoded at every step, and held in memory
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_images_of_a_damaged_shard_are_left_out_up_to_the_limit(
+    damage: str, crop: str, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work, said = HARM[harm]
+    work, message = DAMAGE[damage]
     work(shards / "train-00002.tar")
     words = ["train", str(shards), "--out", str(tmp_path / "run"), *settings(**{"augment.crop": crop})]
-    held = next(s for s in json.loads((shards / "index.json").read_text())["shards"] if s["file"] == "train-00002.tar")
-    limit = 0.0 if harm == "altered" else 0.01
+    held = next(
+        s
+        for s in json.loads((shards / "index.json").read_text(encoding="utf-8"))["shards"]
+        if s["file"] == "train-00002.tar"
+    )
+    limit = 0.0 if damage == "altered" else 0.01
     assert main([*words, "--set", f"corrupt_limit={limit}"]) == 2
     err = capsys.readouterr().err
     assert "of 120 images cannot be read, more than the limit" in err
@@ -102,17 +106,17 @@ def test_a_harmed_shard_is_named_counted_and_left_out_up_to_the_limit(
     assert main([*words, "--set", "corrupt_limit=0.3"]) == 0
     err = capsys.readouterr().err
     left_out = [line for line in err.splitlines() if line.startswith("left out: ")]
-    assert all("train-00002.tar" in line and said in line for line in left_out)
-    lost = {"altered": 1, "missing": held["images"]}.get(harm)
+    assert all("train-00002.tar" in line and message in line for line in left_out)
+    lost = {"altered": 1, "missing": held["images"]}.get(damage)
     assert len(left_out) == lost if lost else 0 < len(left_out) < held["images"]
-    images = json.loads((tmp_path / "run" / "model" / "config.json").read_text())["data"]["images"]
+    images = json.loads((tmp_path / "run" / "model" / "config.json").read_text(encoding="utf-8"))["data"]["images"]
     assert images["train"] == 100 - len(left_out)
 
 
-def test_a_run_does_not_go_on_after_a_shard_was_lost(
+def test_a_run_is_not_resumed_after_a_shard_was_lost(
     shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The order of the samples that are left would be another one."""
+    """The remaining samples would come in another order."""
     words = ["train", str(shards), "--out", str(tmp_path / "run"), *settings(corrupt_limit=0.3)]
     assert main(words) == 0
     (shards / "train-00001.tar").unlink()
@@ -121,35 +125,35 @@ def test_a_run_does_not_go_on_after_a_shard_was_lost(
     assert "has changed since" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("harm", ["truncated", "missing"])
-def test_tars_of_others_are_named_too(harm: str, shards: Path) -> None:
-    counts = {s["file"]: s["images"] for s in json.loads((shards / "index.json").read_text())["shards"]}
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_damaged_tars_without_an_index_are_named(damage: str, shards: Path) -> None:
+    counts = {s["file"]: s["images"] for s in json.loads((shards / "index.json").read_text(encoding="utf-8"))["shards"]}
     images = counts["train-00002.tar"]
     rest = sum(counts[f"train-0000{i}.tar"] for i in range(5)) - images
     (shards / "index.json").unlink()
-    HARM[harm][0](shards / "train-00002.tar")
+    DAMAGE[damage][0](shards / "train-00002.tar")
     pattern = f"{shards}/train-{{00000..00004}}.tar"
     with pytest.raises(DataError, match=r"images are in missing or broken shards, more than.*train-00002\.tar"):
         open_data(pattern)
     data = open_data(pattern, corrupt_limit=0.5)
     notes = [note for note in data.notes if "train-00002.tar" in note]
     assert len(notes) == 1
-    assert ("is missing" if harm == "missing" else "the rest of it is left out") in notes[0]
+    assert ("is missing" if damage == "missing" else "the rest of it is left out") in notes[0]
     held = sum(map(len, data.splits.values()))
-    assert held == rest if harm == "missing" else rest < held < rest + images
+    assert held == rest if damage == "missing" else rest < held < rest + images
 
 
 BAD_INDEX: dict[str, Callable[[Path], object]] = {
-    "no JSON": lambda folder: (folder / "index.json").write_text("{"),
-    "another version": lambda folder: (folder / "index.json").write_text('{"vitkit_shards": 99}'),
-    "no list": lambda folder: (folder / "index.json").write_text('{"vitkit_shards": 1}'),
+    "no JSON": lambda folder: (folder / "index.json").write_text("{", encoding="utf-8"),
+    "another version": lambda folder: (folder / "index.json").write_text('{"vitkit_shards": 99}', encoding="utf-8"),
+    "no list": lambda folder: (folder / "index.json").write_text('{"vitkit_shards": 1}', encoding="utf-8"),
     "an empty table": lambda folder: (folder / "samples.npz").write_bytes(b""),
     "no table": lambda folder: (folder / "samples.npz").unlink(),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_INDEX)
-def test_a_bad_index_is_one_line(kind: str, shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_a_bad_index_is_one_line(kind: str, shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     BAD_INDEX[kind](shards)
     assert main(["inspect", str(shards)]) == 2
     err = capsys.readouterr().err
@@ -157,7 +161,7 @@ def test_a_bad_index_is_one_line(kind: str, shards: Path, capsys: pytest.Capture
     assert str(shards) in err
 
 
-# ── A store elsewhere
+# ── Object stores
 
 
 @pytest.fixture(params=["loop", "http"])
@@ -182,16 +186,16 @@ def same(a: Dataset, b: Dataset) -> bool:
     )
 
 
-def test_a_store_is_read_as_the_disk_is(store: Store, protocol: str, shards: Path) -> None:
+def test_a_store_gives_the_same_data_as_the_disk(store: Store, protocol: str, shards: Path) -> None:
     here, there = open_data(shards), open_data(store.url(protocol, "shards"))
     assert not any(".tar" in line and "Range" not in line and "GET" in line and "bytes" not in line
-                   for line in store.requests)  # fmt: skip  # no shard was read whole to know what is in it
+                   for line in store.requests)  # fmt: skip  # no shard was read completely
     store.sent = 0
     assert same(there, here)
     assert store.sent < 1.6 * sum(p.stat().st_size for p in shards.glob("*.tar"))
 
 
-def test_patterns_and_tars_of_others_are_read_from_a_store(store: Store, protocol: str, shards: Path) -> None:
+def test_patterns_and_tars_without_an_index_are_read_from_a_store(store: Store, protocol: str, shards: Path) -> None:
     here = open_data(shards)
     assert same(open_data(store.url(protocol, "shards/*.tar")), here)
     (shards / "index.json").unlink()
@@ -202,7 +206,7 @@ def test_patterns_and_tars_of_others_are_read_from_a_store(store: Store, protoco
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_store_that_fails_for_a_while_is_asked_again(store: Store, protocol: str, broken: bool, shards: Path) -> None:
+def test_requests_to_a_failing_store_are_retried(store: Store, protocol: str, broken: bool, shards: Path) -> None:
     data = open_data(store.url(protocol, "shards"))
     store.fail, store.broken = 3, broken
     images = data.splits["val"].images
@@ -210,9 +214,7 @@ def test_a_store_that_fails_for_a_while_is_asked_again(store: Store, protocol: s
     assert store.fail == 0
 
 
-def test_a_store_that_stays_away_ends_the_work_with_its_name(
-    store: Store, protocol: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_keeps_failing_ends_the_run(store: Store, protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_data(store.url(protocol, "shards"))
     store.fail, store.requests = 10_000, []
     with pytest.raises(WorkError, match=r"val-00000\.tar: cannot be read after 5 attempts .*--resume"):
@@ -220,7 +222,7 @@ def test_a_store_that_stays_away_ends_the_work_with_its_name(
     assert len(store.requests) >= 5
 
 
-def test_a_store_that_crawls_is_given_up_after_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_too_slow_ends_the_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("aiohttp", reason="pip install 'vitkit[shards]'")
     monkeypatch.setattr(storage, "TIMEOUT", 0.3)
     data = open_data(store.url("http", "shards"))
@@ -229,11 +231,11 @@ def test_a_store_that_crawls_is_given_up_after_a_while(store: Store, monkeypatch
     with pytest.raises(WorkError, match="after 5 attempts"):
         data.splits["val"].images.read_many(np.arange(4))
     assert time.monotonic() - began < 10
-    store.wait = 0.1  # slow, but it comes
+    store.wait = 0.1  # slow, but within the limit
     assert len(data.splits["val"].images.read_many(np.arange(4))) == 4
 
 
-def test_what_a_store_has_lost_is_counted_not_waited_for(store: Store, protocol: str, shards: Path) -> None:
+def test_a_missing_file_of_a_store_is_not_retried(store: Store, protocol: str, shards: Path) -> None:
     data = open_data(store.url(protocol, "shards"))
     (shards / "val-00000.tar").unlink()
     store.requests = []
@@ -248,8 +250,8 @@ def test_what_a_store_has_lost_is_counted_not_waited_for(store: Store, protocol:
 
 DRIVER = """
 import sys
-from vitkit.data import shards
-shards.TAR_WINDOW, shards.TAR_CHUNK = 40_000, 8_000
+from vitkit.data.shards import reader
+reader.TAR_WINDOW, reader.TAR_CHUNK = 40_000, 8_000
 from vitkit.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -260,10 +262,10 @@ def command(data: Path, out: Path, workers: int, *more: str) -> list[str]:
     return [sys.executable, "-c", DRIVER, "train", str(data), "--out", str(out), "--json", *settings(**saves), *more]
 
 
-def test_a_run_killed_in_mid_shard_goes_on_with_the_very_next_sample(shards: Path, tmp_path: Path) -> None:
-    """SIGKILL, another number of workers, and the weights come out in the same bits as in a run left in peace."""
-    peace = subprocess.run(command(shards, tmp_path / "a", 0), capture_output=True, text=True)
-    assert peace.returncode == 0, peace.stderr
+def test_a_run_killed_within_a_shard_resumes_with_the_next_sample(shards: Path, tmp_path: Path) -> None:
+    """After SIGKILL and with another number of workers, the weights are byte-identical to an uninterrupted run."""
+    uninterrupted = subprocess.run(command(shards, tmp_path / "a", 0), capture_output=True, text=True)
+    assert uninterrupted.returncode == 0, uninterrupted.stderr
     process = subprocess.Popen(
         command(shards, tmp_path / "b", 1), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -276,11 +278,11 @@ def test_a_run_killed_in_mid_shard_goes_on_with_the_very_next_sample(shards: Pat
     assert not (tmp_path / "b" / "result.json").exists()
     resumed = subprocess.run(command(shards, tmp_path / "b", 0, "--resume"), capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
-    assert json.loads(resumed.stdout)["weights_sha256"] == json.loads(peace.stdout)["weights_sha256"]
+    assert json.loads(resumed.stdout)["weights_sha256"] == json.loads(uninterrupted.stdout)["weights_sha256"]
 
 
-def test_s3_is_read_as_the_disk_is(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real S3 client and a server that speaks its protocol."""
+def test_s3_gives_the_same_data_as_the_disk(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real S3 client reads from a server of the S3 protocol."""
     s3fs = pytest.importorskip("s3fs", reason="pip install 'vitkit[s3]'")
     moto = pytest.importorskip("moto.server", reason="pip install 'moto[server]'")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)

@@ -1,4 +1,4 @@
-"""Named data sets in their official formats, from a folder or from their homes (a local server stands in for these)."""
+"""Built-in data sets in their official formats, from a folder or downloaded (from a local server)."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ import pytest
 
 from vitkit.data.dataset import ArrayImages
 from vitkit.data.open import open_data
-from vitkit.data.readers import builtin as named
+from vitkit.data.readers import builtin
 from vitkit.data.readers.builtin import OFFICIAL, RemoteFile, download, open_builtin, unpickle
 from vitkit.errors import DataError
 
@@ -38,7 +38,7 @@ def random_images(count: int, *shape: int, seed: int = 0) -> np.ndarray:
 # ── Digits
 
 
-def test_digits_are_scaled_to_bytes_and_split_once_for_all() -> None:
+def test_digits_are_scaled_to_bytes_and_have_a_fixed_split() -> None:
     sklearn = pytest.importorskip("sklearn.datasets", reason="pip install 'vitkit[demo]'")
     dataset = open_data("digits")
     assert {k: len(v) for k, v in dataset.splits.items()} == {"train": 1079, "val": 359, "test": 359}
@@ -97,7 +97,7 @@ def write_tar(path: Path, folder: str, files: dict[str, bytes]) -> Path:
 
 @pytest.mark.parametrize("packing", ["folder", "archive", "below"])
 @pytest.mark.parametrize(("kind", "form"), FOLDERS)
-def test_cifar_in_its_official_forms(tmp_path: Path, kind: str, form: str, packing: str) -> None:
+def test_cifar_in_its_official_formats(tmp_path: Path, kind: str, form: str, packing: str) -> None:
     files, images, labels = cifar_files(kind, form)
     folder = FOLDERS[kind, form]
     if packing == "archive":
@@ -176,7 +176,7 @@ def mnist_files() -> dict[str, bytes]:
     train, test = random_images(30, 28, 28), random_images(10, 28, 28, seed=1)
     labels = np.arange(30, dtype=np.uint8) % 10
     arrays = (train, labels, test, labels[:10])
-    return {name: idx(array) for name, array in zip(named._IDX, arrays, strict=True)}
+    return {name: idx(array) for name, array in zip(builtin._IDX, arrays, strict=True)}
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
@@ -220,7 +220,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", "1000")
         self.end_headers()
-        self.wfile.write(b"x" * 400)  # and then the connection ends
+        self.wfile.write(b"x" * 400)  # then the connection is closed
         return None
 
 
@@ -238,7 +238,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
         thread.join()
 
 
-def test_a_download_arrives_once_and_is_kept(server: tuple[str, Path], tmp_path: Path) -> None:
+def test_a_file_is_downloaded_once(server: tuple[str, Path], tmp_path: Path) -> None:
     address, root = server
     (root / "a.bin").write_bytes(b"content")
     remote = RemoteFile("a.bin", hashlib.sha256(b"content").hexdigest(), (address,))
@@ -248,7 +248,7 @@ def test_a_download_arrives_once_and_is_kept(server: tuple[str, Path], tmp_path:
     assert download(remote, tmp_path / "new" / "data", "advice") == path
 
 
-def test_the_next_home_is_tried(server: tuple[str, Path], tmp_path: Path) -> None:
+def test_the_next_site_is_tried(server: tuple[str, Path], tmp_path: Path) -> None:
     address, root = server
     (root / "a.bin").write_bytes(b"content")
     remote = RemoteFile("a.bin", hashlib.sha256(b"content").hexdigest(), (f"{address}/none", f"{address}/cut", address))
@@ -256,18 +256,18 @@ def test_the_next_home_is_tried(server: tuple[str, Path], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("home", "reason"),
+    ("site", "reason"),
     [
         ("", "but got ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"),
         ("/cut", "IncompleteRead(400 bytes read, 600 more expected)"),
         ("/none", "404 Client Error: File not found"),
     ],
 )
-def test_what_is_not_right_is_not_kept(server: tuple[str, Path], tmp_path: Path, home: str, reason: str) -> None:
+def test_a_wrong_download_is_not_kept(server: tuple[str, Path], tmp_path: Path, site: str, reason: str) -> None:
     address, root = server
     (root / "a.bin").write_bytes(b"content")
     with pytest.raises(DataError) as caught:
-        download(RemoteFile("a.bin", "0" * 64, (address + home,)), tmp_path / "data", "place a.bin in data")
+        download(RemoteFile("a.bin", "0" * 64, (address + site,)), tmp_path / "data", "place a.bin in data")
     message = str(caught.value)
     assert reason in message
     assert message.startswith("cannot download a.bin (")
@@ -275,7 +275,7 @@ def test_what_is_not_right_is_not_kept(server: tuple[str, Path], tmp_path: Path,
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_offline_says_in_one_line_what_to_place_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_network_says_what_to_place_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
     nowhere = tuple(dataclasses.replace(r, sites=("http://127.0.0.1:9",)) for r in OFFICIAL["cifar10"].remote_files)
     monkeypatch.setitem(OFFICIAL, "cifar10", dataclasses.replace(OFFICIAL["cifar10"], remote_files=nowhere))
@@ -287,7 +287,7 @@ def test_offline_says_in_one_line_what_to_place_where(tmp_path: Path, monkeypatc
     assert f"place cifar-10-binary.tar.gz, or cifar10.npz, in {tmp_path}" in message
 
 
-def test_a_named_set_is_downloaded_then_read(
+def test_a_built_in_data_set_is_downloaded_then_read(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, root = server
@@ -305,7 +305,7 @@ def test_a_named_set_is_downloaded_then_read(
     assert open_data("mnist").fingerprint == first.fingerprint
 
 
-def test_every_official_file_has_a_home_and_a_checksum() -> None:
+def test_every_official_file_has_a_site_and_a_checksum() -> None:
     for entry in OFFICIAL.values():
         for remote in entry.remote_files:
             assert len(bytes.fromhex(remote.sha256)) == 32

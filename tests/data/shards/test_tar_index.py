@@ -36,7 +36,7 @@ def test_a_tar_truncated_anywhere_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "said"),
+    ("labels", "message"),
     [
         (lambda label: {}, "the image has no label; expected .cls, .json, .txt"),
         (lambda label: {"json": b'{"class": 1}'}, "no label under 'label'.*choose another key with --label"),
@@ -44,7 +44,7 @@ def test_a_tar_truncated_anywhere_is_detected(tmp_path: Path) -> None:
     ],
 )
 def test_a_sample_without_a_label_is_named(
-    beside: Callable[[str], dict[str, bytes]], said: str, tmp_path: Path
+    labels: Callable[[str], dict[str, bytes]], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match=rf"a\.tar/\./some/0000.*{said}"):
-        open_data(write_tar(tmp_path / "a.tar", TRAIN, beside))
+    with pytest.raises(DataError, match=rf"a\.tar/\./some/0000.*{message}"):
+        open_data(write_tar(tmp_path / "a.tar", TRAIN, labels))

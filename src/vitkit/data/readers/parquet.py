@@ -16,7 +16,8 @@ from vitkit.data.shards.index import PackedStrings, SampleTable, Shard
 from vitkit.data.shards.reader import ShardImages
 from vitkit.data.shards.storage import FileStat, open_file, retry_remote, stat_files
 from vitkit.data.split import RawDataset, build_dataset
-from vitkit.errors import CorruptImageError, DataError, MissingExtraError
+from vitkit.errors import CorruptImageError, DataError
+from vitkit.runtime.packages import require_package
 from vitkit.runtime.threads import threaded_map
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ class ParquetImages(ImageSource):
 
 def read_parquet(path: Path, label: str, corrupt_limit: float = CORRUPT_LIMIT) -> Dataset:
     """Read one file, a folder of files, or a pattern. An image may be bytes, {bytes, path}, or a path as in CSV."""
-    _require_pyarrow()
-    import pyarrow
+    pyarrow = require_package("pyarrow", "reading parquet files", "data")
     from pyarrow import parquet
 
     files = _find(path)
@@ -79,9 +79,7 @@ def read_parquet(path: Path, label: str, corrupt_limit: float = CORRUPT_LIMIT) -
 
 def stream_parquet(name: str, paths: Sequence[str], label: str, corrupt_limit: float = CORRUPT_LIMIT) -> Dataset:
     """Open files that are remote or too large for memory: labels are read now, images when needed, in file order."""
-    _require_pyarrow()
-    import pyarrow
-
+    pyarrow = require_package("pyarrow", "reading parquet files", "data")
     found = stat_files(paths)
     stats = [stat for stat in found if stat is not None]
     missing = [path for path, stat in zip(paths, found, strict=True) if stat is None]
@@ -108,13 +106,6 @@ def stream_parquet(name: str, paths: Sequence[str], label: str, corrupt_limit: f
     images, notes = ShardImages(shards, samples, heads[0].image_column), [f"{path} is missing" for path in missing]
     labels = _parse_labels(values, rows)
     return build_dataset(RawDataset(name, images, labels, splits, heads[0].class_names, notes, keep_order=True))
-
-
-def _require_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401  # only whether it is there
-    except ImportError as error:
-        raise MissingExtraError("reading parquet files", "pyarrow", "data") from error
 
 
 def _find(path: Path) -> list[Path]:

@@ -26,7 +26,8 @@ from vitkit.data.fingerprint import HASH_BYTES, hash_content
 from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, read_images
 from vitkit.data.rng import permutation
 from vitkit.data.shards.index import IMAGE_COLUMN, INDEX, PackedStrings, SampleTable, Shard, write_index
-from vitkit.errors import CorruptImageError, DataError, MissingExtraError, UnknownNameError, UsageError, WorkError
+from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError, WorkError
+from vitkit.runtime.packages import require_package
 
 SHARD_SIZE = 256 * 10**6
 ROW_GROUP = 2**23  # bytes that are read, and held, to get at one image of a parquet file
@@ -270,10 +271,7 @@ class _ParquetWriter(_ShardWriter):
     suffix = "parquet"
 
     def __init__(self, folder: Path, split: str, size: int, first: int, data: Dataset) -> None:
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise MissingExtraError("writing parquet files", "pyarrow", "data") from error
+        pyarrow = require_package("pyarrow", "writing parquet files", "data")
         super().__init__(folder, split, size, first, data)
         named = {"names": list(data.class_names), "_type": "ClassLabel"}
         label = named if data.has_class_names else {"dtype": "int64", "_type": "Value"}
