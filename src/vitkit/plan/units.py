@@ -10,7 +10,7 @@ _BYTES = {"": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB
 def parse_bytes(text: str, option: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not found or found[2].upper() not in _BYTES or not float(found[1]):
-        raise UsageError(f"{option} {text}: expected an amount of memory such as 256MB or 6GiB")
+        raise UsageError(f"{option} {text}: expected a size such as 256MB or 6GiB")
     return float(found[1]) * _BYTES[found[2].upper()]
 
 
