@@ -12,9 +12,9 @@ def test_unreadable_images_are_skipped_as_in_training(photograph_run: Path) -> N
     assets = open_assets(read_run(photograph_run))
     assert assets.data is not None
     assert assets.model is not None
-    ((split, name, _),) = assets.unreadable
+    ((split, failure),) = assets.unreadable
     assert split in assets.data.splits
-    assert name.endswith("0.jpg")
+    assert failure.name.endswith("0.jpg")
     assert {k: len(v) for k, v in assets.data.splits.items()} == dict(assets.model.info.data["images"])
     assert assets.patch_size == assets.model.config.patch_size
 

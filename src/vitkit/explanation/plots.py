@@ -7,6 +7,7 @@ import itertools
 import math
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -53,10 +54,7 @@ def plot_maps(explanation: Explanation, smooth: bool = True) -> Figure:
         shown = _draw_overlay(right, explanation, i, smooth)
         left.set_title(_file_name(explanation.images.names[i]), fontsize=8, loc="left")
         right.set_title(_prediction(explanation, i), fontsize=8, loc="left")
-        bar = figure.colorbar(shown, cax=right.inset_axes((1.03, 0, 0.035, 1)))
-        bar.set_label(_unit(explanation, i), fontsize=7)
-        bar.ax.tick_params(labelsize=7)
-        bar.outline.set_visible(False)
+        _colorbar(figure, shown, _unit(explanation, i), cax=right.inset_axes((1.03, 0, 0.035, 1)))
     return figure
 
 
@@ -74,9 +72,7 @@ def plot_heads(maps: np.ndarray, title: str = "") -> Figure:
             axes.set_ylabel(f"layer {layer}", fontsize=7, color=GREY)
         if layer == 0:
             axes.set_title(f"head {head}", fontsize=7, color=GREY)
-    bar = figure.colorbar(shown, ax=grid, shrink=0.6, aspect=30, extend="max")
-    bar.set_label("attention, × uniform attention", fontsize=7)
-    bar.ax.tick_params(labelsize=7)
+    _colorbar(figure, shown, "attention, × uniform attention", ax=grid, shrink=0.6, aspect=30, extend="max")
     figure.suptitle(title, fontsize=8)
     return figure
 
@@ -129,9 +125,7 @@ def plot_position_similarity(similarity: PositionSimilarity) -> Figure:
             axes.set_ylabel(str(rows[i]), fontsize=7, color=GREY)
         if i == len(rows) - 1:
             axes.set_xlabel(str(columns[j]), fontsize=7, color=GREY)
-    bar = figure.colorbar(shown, ax=grid, shrink=0.8, aspect=30)
-    bar.ax.tick_params(labelsize=7)
-    bar.outline.set_visible(False)
+    _colorbar(figure, shown, ax=grid, shrink=0.8, aspect=30)
     figure.suptitle(similarity.description, fontsize=8)
     figure.supxlabel("patch column", fontsize=7)
     figure.supylabel("patch row", fontsize=7)
@@ -168,9 +162,7 @@ def plot_tokens(images: SourceImages, colours: np.ndarray, norms: np.ndarray) ->
             axes.set_box_aspect((bottom - top) / (right - left))
         features.imshow(colours[i], aspect="auto", interpolation="nearest")
         shown = lengths.imshow(norms[i], aspect="auto", cmap="viridis", interpolation="nearest")
-        bar = figure.colorbar(shown, ax=lengths, shrink=0.8, aspect=22, pad=0.02)
-        bar.ax.tick_params(labelsize=7)
-        bar.outline.set_visible(False)
+        _colorbar(figure, shown, ax=lengths, shrink=0.8, aspect=22, pad=0.02)
     for axes, title in zip(grid[0], ("model input", "patch features (PCA)", "token norms"), strict=True):
         axes.set_title(title, fontsize=8, loc="left")
     return figure
@@ -260,6 +252,13 @@ def _outside(region: Sequence[float], size: Sequence[float]) -> list[tuple[tuple
         ((right, upper), width - right, lower - upper),
     ]
     return [part for part in parts if part[1] > 0 and part[2] > 0]
+
+
+def _colorbar(figure: Figure, shown: ScalarMappable, label: str = "", **options: Any) -> None:
+    bar = figure.colorbar(shown, **options)
+    bar.set_label(label, fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+    bar.outline.set_visible(False)
 
 
 def _bare(axes: Axes) -> Axes:

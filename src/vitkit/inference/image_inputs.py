@@ -4,7 +4,7 @@ import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,7 @@ from torch import Tensor
 from vitkit.data.decode import SUFFIXES, decode
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, InputError, WeightsError
-
-if TYPE_CHECKING:
-    from vitkit.model import ViT
+from vitkit.model import ViT
 
 ImageInput = str | Path | bytes | np.ndarray | Image.Image | Tensor
 DecodableImage = Path | bytes | np.ndarray | Image.Image  # the types that `Preprocess` accepts
@@ -56,7 +54,7 @@ def as_list(images: Any) -> tuple[list[DecodableImage], bool]:
 
 
 def prepare_images(
-    model: "ViT", images: ImageInputs, image_size: int | tuple[int, int] | None = None
+    model: ViT, images: ImageInputs, image_size: int | tuple[int, int] | None = None
 ) -> tuple[Tensor, SourceImages]:
     """Return a normalised batch (B, C, H, W) on the model's device, and the images that it was made from.
 
@@ -157,7 +155,7 @@ def _decode(image: DecodableImage, index: int, preprocess: Preprocess) -> tuple[
     return name, np.atleast_3d(np.asarray(decode(image, channels=preprocess.channels, name=name)))
 
 
-def _from_batch(model: "ViT", images: Tensor) -> SourceImages:
+def _from_batch(model: ViT, images: Tensor) -> SourceImages:
     """Recover pixels from a normalised batch; without the model's preprocessing, stretch each image to 0…255."""
     if model.info.preprocess is not None:
         pixels = model.info.preprocess.denormalize(images)
