@@ -2,7 +2,7 @@
 
 The fused kernel is used everywhere except for bf16 training on a CPU, where its backward is slow. There, plain products
 are twice as fast if the CPU has bf16 instructions and the sequence is short; otherwise float32 is faster, conversions
-included. `python benchmarks/attention.py` prints the measurements; benchmarks/results/attention.txt holds one.
+included. `python benchmarks/attention.py` prints the measurements; benchmarks/results/attention.txt contains one run.
 """
 
 import math

@@ -39,7 +39,7 @@ def load_model(
 ) -> ViT:
     """Load a model folder, a run folder, a checkpoint of another library or hf-hub:owner/name, in eval mode.
 
-    Anything that does not fit raises WeightsError. `model.info` holds the metadata; for other libraries' weights,
+    Anything that does not fit raises WeightsError. `model.info` contains the metadata; for other libraries' weights,
     `model.info.origin` lists what had to be assumed. `class_names` and `preprocess` (or files of them) are for weights
     that have none. `config` gives values that the tensors do not show, such as {"heads": 6}. Another `image_size`,
     `patch_size`, `in_channels` or `num_classes` adapts the weights.
