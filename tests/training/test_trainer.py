@@ -134,7 +134,7 @@ def test_the_last_weights_are_evaluated_if_the_time_ends_during_a_save(
 
     def slowly(self: loop.Trainer) -> None:
         if self.state.clock.step == 3:
-            self.began -= 3600
+            self.started -= 3600
         original(self)
 
     monkeypatch.setattr(loop.Trainer, "_save", slowly)
