@@ -79,10 +79,10 @@ def table() -> str:
     found: dict[tuple[float, str], dict[int, float]] = defaultdict(dict)
     for row in rows():
         found[row["epochs"], row["without"]][row["seed"]] = row["val"]
-    lines = ["| epochs | recipe | validation, seed by seed | mean | to the whole recipe |", "|---|---|---|---|---|"]
+    lines = ["| epochs | recipe | validation, seed by seed | mean | to the complete recipe |", "|---|---|---|---|---|"]
     for (epochs, name), values in found.items():
-        whole = found.get((epochs, "the recipe"), {})  # compared within a seed: both share its draws
-        pairs = [value - whole[seed] for seed, value in values.items() if seed in whole]
+        reference = found.get((epochs, "the recipe"), {})  # compared within a seed: both share its draws
+        pairs = [value - reference[seed] for seed, value in values.items() if seed in reference]
         change = f"{100 * statistics.mean(pairs):+.1f} points" if pairs else ""
         each = ", ".join(f"{value:.1%}" for value in values.values())
         lines.append(f"| {epochs:g} | {name} | {each} | {statistics.mean(values.values()):.1%} | {change} |")

@@ -90,9 +90,9 @@ def table() -> str:
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for (recipe, budget, changes, parameters), rows in sorted(runs.items()):
         tests = [row["test"] for row in rows]
-        spread = " ({:.1%} to {:.1%})".format(*mean_interval(tests).interval) if len(tests) >= 3 else ""
+        interval = " ({:.1%} to {:.1%})".format(*mean_interval(tests).interval) if len(tests) >= 3 else ""
         epochs, minutes = (f"{statistics.mean(row[key] for row in rows):.1f}" for key in ("epochs", "minutes"))
-        found = f"{parameters:,} | {len(rows)} | {statistics.mean(tests):.2%}{spread}"
+        found = f"{parameters:,} | {len(rows)} | {statistics.mean(tests):.2%}{interval}"
         lines.append(f"| {recipe} | {budget} | {changes} | {found} | {epochs} | {minutes} |")
     return "\n".join(lines)
 

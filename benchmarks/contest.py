@@ -36,8 +36,8 @@ def main() -> None:
     a = p.parse_args()
     with a.out.open("w", encoding="utf-8") as file:
         print(heading(*PACKAGES), file=file)
-        for words in (words for part in a.only for words in CONTESTS[part]):
-            command = ["bench", *shlex.split(words), "--rounds", str(a.rounds), "--no-memory"]
+        for arguments in (arguments for part in a.only for arguments in CONTESTS[part]):
+            command = ["bench", *shlex.split(arguments), "--rounds", str(a.rounds), "--no-memory"]
             shown = run([sys.executable, "-m", "vitkit", *command])
             print(f"$ {shlex.join(['vitkit', *command])}\n{shown}", file=file, flush=True)
             print(shown, flush=True)

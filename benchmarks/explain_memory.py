@@ -33,7 +33,7 @@ def kinds(model: vitkit.ViT, images: torch.Tensor) -> dict[str, Callable[[], tor
     return {
         "plain forward": lambda: model(images),
         "class attention, all layers": lambda: attention_maps(model, images, query="class"),
-        "whole matrices, all layers": lambda: model.attention(images),
+        "complete matrices, all layers": lambda: model.attention(images),
     }
 
 
@@ -63,12 +63,12 @@ def main() -> None:
 
 
 def measure(asked: argparse.Namespace, runs: dict[str, Callable[[], torch.Tensor]]) -> None:
-    words = ["--model", asked.model, "--size", str(asked.size)]
+    arguments = ["--model", asked.model, "--size", str(asked.size)]
     print(heading())
     seconds = medians(time_calls(runs, asked.rounds, clock=time.process_time))
     memory = {}
     for name in runs:
-        command = [sys.executable, __file__, *words, "--peak-of", name]
+        command = [sys.executable, __file__, *arguments, "--peak-of", name]
         child = subprocess.run(command, env=os.environ | GIVE_BACK, capture_output=True, check=True)
         memory[name] = json.loads(child.stdout)
     plain_time, plain = seconds["plain forward"], memory["plain forward"]

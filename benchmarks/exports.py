@@ -64,30 +64,34 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=100_000, help="maximum number of images to evaluate")
     parser.add_argument("--head-images", type=int, default=100_000, help="maximum number to fit the grocery head")
     parser.add_argument("--only", nargs="*", help="some of digits, cifar, deit, grocery")
-    words = parser.parse_args()
+    args = parser.parse_args()
     print(heading("onnxruntime", "openvino", "nncf"))
     jobs = {
-        "digits": (words.digits, lambda: load_model(words.digits), "digits"),
-        "cifar": (words.cifar, lambda: load_model(words.cifar), "cifar10"),
-        "deit": (words.shared, lambda: deit(words.shared), words.shared and words.shared / "grocery.parquet"),
+        "digits": (args.digits, lambda: load_model(args.digits), "digits"),
+        "cifar": (args.cifar, lambda: load_model(args.cifar), "cifar10"),
+        "deit": (
+            args.shared,
+            lambda: deit(args.shared),
+            args.shared and args.shared / "grocery.parquet",
+        ),
         "grocery": (
-            words.shared,
-            lambda: grocery(words.shared, words.head_images),
-            words.shared and words.shared / "grocery.parquet",
+            args.shared,
+            lambda: grocery(args.shared, args.head_images),
+            args.shared and args.shared / "grocery.parquet",
         ),
     }
     print(f"{'model':8} {'runtime':9} {'':5} {'images':>6} {'max |Δ logit|':>13} {'of':>6} {'agrees':>8} "
           f"{'top-1 before → after':>21} {'MB':>7} {'× torch, 1 image':>17} {'seconds':>8}", flush=True)  # fmt: skip
     for name, (given, load, data) in jobs.items():
-        if given is None or (words.only and name not in words.only):
+        if given is None or (args.only and name not in args.only):
             continue
         model = load()
         for to, int8 in WAYS:
             with tempfile.TemporaryDirectory() as folder:
                 start = time.perf_counter()
                 done = export_model(
-                    model, Path(folder) / "out", to, int8=int8, calibrate=data, data_dir=words.data_dir,
-                    images=words.images, tolerance=LENIENT if int8 else None,
+                    model, Path(folder) / "out", to, int8=int8, calibrate=data, data_dir=args.data_dir,
+                    images=args.images, tolerance=LENIENT if int8 else None,
                 )  # fmt: skip
                 (p,) = done.files.values()
                 tops = "" if p.top1_before is None else f"{p.top1_before:.2%} → {p.top1_after:.2%}"

@@ -34,7 +34,7 @@ def main() -> None:
     lines = [heading()]
     with tempfile.TemporaryDirectory() as scratch:
         budget = ["--minutes", f"{a.minutes:g}", "--processes", str(a.processes)]
-        changes = [word for change in a.set for word in ("--set", change)]
+        changes = [argument for change in a.set for argument in ("--set", change)]
         tune = ["train", a.data, "--recipe", "finetune", "--init", a.init, *budget, *changes]
         ways = {"knn": ["eval", a.init, a.data, "--split", "val", "--knn"]}
         ways["probe"] = ["train", a.data, "--recipe", "probe", "--init", a.init, "--out", f"{scratch}/probe"]
@@ -53,9 +53,9 @@ def main() -> None:
             Path(a.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def measure(name: str, words: list[str], environment: dict[str, str]) -> str:
+def measure(name: str, arguments: list[str], environment: dict[str, str]) -> str:
     began = time.monotonic()
-    command = [sys.executable, "-m", "vitkit", *words, "--json"]
+    command = [sys.executable, "-m", "vitkit", *arguments, "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **environment})
     found, seconds = json.loads(done.stdout), time.monotonic() - began
     val = found.get("val", found)

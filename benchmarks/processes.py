@@ -66,9 +66,9 @@ def speed(launch: list[str], threads: int, model: str, data: Path, batch: int) -
     """Return images per second after the first steps, from the log of the run."""
     out = Path(tempfile.mkdtemp(dir=data.parent)) / "run"
     settings = {"machine.threads": threads, "machine.precision": "fp32", "machine.compile": "off", "batch": batch}
-    words = ["train", str(data), "--out", str(out), "--model", model, "--epochs", "1", "--json"]
-    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    subprocess.run([sys.executable, *launch, *words], check=True, capture_output=True)
+    arguments = ["train", str(data), "--out", str(out), "--model", model, "--epochs", "1", "--json"]
+    arguments += [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
+    subprocess.run([sys.executable, *launch, *arguments], check=True, capture_output=True)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     times = {row["step"]: row["time"] for row in rows if "images_per_s" in row and row["step"] >= WARM}
     first, last = min(times), max(times)

@@ -77,8 +77,8 @@ def bare(predictor: Predictor, batch: int, seconds: float) -> float:
 
 
 @contextlib.contextmanager
-def serving(model: str, *words: str) -> Iterator[tuple[int, psutil.Process]]:
-    command = [sys.executable, "-m", "vitkit", "serve", model, "--port", "0", *words]
+def serving(model: str, *arguments: str) -> Iterator[tuple[int, psutil.Process]]:
+    command = [sys.executable, "-m", "vitkit", "serve", model, "--port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -91,8 +91,18 @@ def serving(model: str, *words: str) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def measure(port: int, clients: int, seconds: float) -> tuple[list[tuple[int, float]], float]:
-    words = [sys.executable, __file__, "-", "--load", str(port), "--clients", str(clients), "--seconds", str(seconds)]
-    seen, took = json.loads(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
+    command = [
+        sys.executable,
+        __file__,
+        "-",
+        "--load",
+        str(port),
+        "--clients",
+        str(clients),
+        "--seconds",
+        str(seconds),
+    ]
+    seen, took = json.loads(subprocess.run(arguments, capture_output=True, check=True, text=True).stdout)
     return seen, took
 
 

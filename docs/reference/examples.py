@@ -19,7 +19,7 @@ COMMANDS = {
     ],
     "ladder": ["vitkit ladder photos --init deit_tiny.safetensors --minutes 10 --out runs/ladder"],
     "eval": [
-        "vitkit eval runs/digits digits --temperature --out judged",
+        "vitkit eval runs/digits digits --temperature --out evaluation",
         "vitkit eval deit_tiny.safetensors photos --knn",
     ],
     "embed": ["vitkit embed runs/photos photos --out features.npz"],

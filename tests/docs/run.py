@@ -55,21 +55,25 @@ def _split(line: str) -> list[str]:
 def _is_plain(line: str) -> bool:
     """Return whether the line is empty or one vitkit command, with at most a redirection of its output."""
     try:
-        words = _split(line)
+        arguments = _split(line)
     except ValueError:  # a quotation that continues on the next line
         return False
-    signs = [word for word in words if word and set(word) <= set("();<>|&")]
-    return not words or (words[0] == "vitkit" and signs in ([], [">"]) and "$" not in line)
+    signs = [argument for argument in arguments if argument and set(argument) <= set("();<>|&")]
+    return not arguments or (arguments[0] == "vitkit" and signs in ([], [">"]) and "$" not in line)
 
 
 def _call(line: str, where: str) -> None:
-    words = _split(line)[1:]
-    if not words:
+    arguments = _split(line)[1:]
+    if not arguments:
         return
     file = None
-    if ">" in words:
-        words, file = words[: words.index(">")], words[-1]
-    expanded = [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else []) or [word]]
+    if ">" in arguments:
+        arguments, file = arguments[: arguments.index(">")], arguments[-1]
+    expanded = [
+        found
+        for argument in arguments
+        for found in (sorted(glob.glob(argument)) if "*" in argument else []) or [argument]
+    ]
     with contextlib.ExitStack() as stack:
         if file:
             stack.enter_context(contextlib.redirect_stdout(stack.enter_context(Path(file).open("w", encoding="utf-8"))))
