@@ -91,18 +91,8 @@ def serving(model: str, *arguments: str) -> Iterator[tuple[int, psutil.Process]]
 
 
 def measure(port: int, clients: int, seconds: float) -> tuple[list[tuple[int, float]], float]:
-    command = [
-        sys.executable,
-        __file__,
-        "-",
-        "--load",
-        str(port),
-        "--clients",
-        str(clients),
-        "--seconds",
-        str(seconds),
-    ]
-    seen, took = json.loads(subprocess.run(arguments, capture_output=True, check=True, text=True).stdout)
+    command = [sys.executable, __file__, "-", "--load", str(port), "--clients", str(clients), "--seconds", str(seconds)]
+    seen, took = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return seen, took
 
 

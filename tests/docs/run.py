@@ -69,11 +69,7 @@ def _call(line: str, where: str) -> None:
     file = None
     if ">" in arguments:
         arguments, file = arguments[: arguments.index(">")], arguments[-1]
-    expanded = [
-        found
-        for argument in arguments
-        for found in (sorted(glob.glob(argument)) if "*" in argument else []) or [argument]
-    ]
+    expanded = [path for arg in arguments for path in (sorted(glob.glob(arg)) if "*" in arg else []) or [arg]]
     with contextlib.ExitStack() as stack:
         if file:
             stack.enter_context(contextlib.redirect_stdout(stack.enter_context(Path(file).open("w", encoding="utf-8"))))
