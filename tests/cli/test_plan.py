@@ -108,7 +108,7 @@ def test_a_job_that_fits_is_not_changed(capsys: pytest.CaptureFixture[str]) -> N
         (["--simulate"], "--simulate needs the speed of a step"),
         (["--epochs", "5", "--minutes", "5"], "two budgets"),
         (["--images", "5", "--data", "digits"], "give one of them"),
-        (["--memory", "lots"], "expected an amount of memory"),
+        (["--memory", "lots"], "expected a size such as"),
         (["--gpus", "512", "--gpu-memory", "80GB"], "too small for 512 processes"),
         (["--flops", "1", "--bandwidth", "0"], "--bandwidth 0.0: must be above 0"),
         (["--epochs", "-5"], "--epochs -5: must be above 0"),
