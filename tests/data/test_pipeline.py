@@ -59,5 +59,5 @@ def test_the_error_counts_all_known_failures() -> None:
 
 
 def test_a_limit_that_is_no_fraction_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="corrupt_limit=2: expected a fraction"):
+    with pytest.raises(ConfigError, match=r"corrupt limit 2: expected a fraction .*--corrupt-limit FRACTION"):
         CorruptionBudget(10, 2)

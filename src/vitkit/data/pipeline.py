@@ -28,7 +28,7 @@ class CorruptionBudget:
 
     def __init__(self, total: int, limit: float = CORRUPT_LIMIT) -> None:
         if not 0 <= limit <= 1:
-            raise ConfigError(f"corrupt_limit={limit:g}: expected a fraction between 0 and 1")
+            raise ConfigError(f"corrupt limit {limit:g}: expected a fraction from 0 to 1 ({CORRUPT_LIMIT_OPTIONS})")
         self.total, self.limit = total, limit
         self._found: dict[str, ReadFailure] = {}
 
