@@ -46,7 +46,7 @@ def test_temporaries_of_killed_writers_are_removed_and_those_of_live_ones_stay(t
 def test_files_of_other_programs_stay(tmp_path: Path) -> None:
     foreign = [".notes.tmp", "a.tmp", f".a.{platform.node()}-x.tmp", ".a.bin.12.part", "step-00000001.safetensors"]
     for name in foreign:
-        (tmp_path / name).write_text("mine")
+        (tmp_path / name).write_text("mine", encoding="utf-8")
     assert remove_stale_temporaries(tmp_path) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(foreign)
 
@@ -54,7 +54,7 @@ def test_files_of_other_programs_stay(tmp_path: Path) -> None:
 def test_temporaries_of_other_machines_stay_for_a_day(tmp_path: Path) -> None:
     fresh, old = (tmp_path / f".{name}.elsewhere-1.tmp" for name in ("fresh", "old"))
     for path in (fresh, old):
-        path.write_text("")
+        path.write_text("", encoding="utf-8")
     os.utime(old, (time.time() - 90_000,) * 2)
     assert remove_stale_temporaries(tmp_path) == [old]
 

@@ -29,7 +29,7 @@ def test_bash_can_read_the_script(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
 def test_slurm_finds_its_directives_before_the_first_command(path: Path) -> None:
-    lines = path.read_text().splitlines()
+    lines = path.read_text("utf-8").splitlines()
     assert lines[0] == "#!/bin/bash"
     first = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     given = dict(re.fullmatch(r"#SBATCH --([\w-]+)(?:=(.+))?", line).groups() for line in lines if "#SBATCH" in line)  # type: ignore[union-attr]
@@ -42,7 +42,7 @@ def test_slurm_finds_its_directives_before_the_first_command(path: Path) -> None
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
 def test_what_a_script_starts_vitkit_understands(path: Path) -> None:
-    text = path.read_text().replace("\\\n", " ")
+    text = path.read_text("utf-8").replace("\\\n", " ")
     found = re.search(r"-m vitkit (.*?) \|\|", text)
     assert found
     words = found[1].replace('"$data"', "DATA").replace('"$run"', "RUN").replace('"$@"', "").split()
@@ -57,7 +57,7 @@ def check_train(words: list[str]) -> None:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda p: p.name)
 def test_a_manifest_has_what_kubernetes_requires(path: Path) -> None:
-    job = yaml.safe_load(path.read_text())
+    job = yaml.safe_load(path.read_text("utf-8"))
     assert job["apiVersion"]
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", job["metadata"]["name"])
     pod = pod_of(job)

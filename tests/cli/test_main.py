@@ -155,7 +155,7 @@ def test_the_version_is_printed() -> None:
 
 
 def test_eval_and_predict_agree_with_the_run(trained: Path, tmp_path: Path) -> None:
-    result = json.loads((trained / "result.json").read_text())
+    result = json.loads((trained / "result.json").read_text("utf-8"))
     measured = json.loads(vitkit("eval", str(trained), "digits", "--json").stdout)
     assert measured["top1"] == result["test"]["top1"]
     assert measured["n"] == 359
@@ -165,7 +165,7 @@ def test_eval_and_predict_agree_with_the_run(trained: Path, tmp_path: Path) -> N
 
     digits = open_data("digits")
     Image.fromarray(digits.splits["test"].images[0]).save(tmp_path / "a.png")
-    (tmp_path / "b.png").write_text("no image")
+    (tmp_path / "b.png").write_text("no image", encoding="utf-8")
     done = vitkit("predict", str(trained), str(tmp_path), "--json", "--top", "2")
     assert done.returncode == 1, "one image was bad"
     assert "b.png: is not an image" in done.stderr
@@ -188,7 +188,7 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
     assert result["test"]["n"] == 359
     assert result["test"]["top1"] >= 0.94
     assert len(result["predictions"]) == 5
-    page = (tmp_path / result["report"]).read_text()
+    page = (tmp_path / result["report"]).read_text("utf-8")
     assert page.count("data:image/") >= 4
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert vitkit("demo", "--epochs", "0.1", cwd=tmp_path).returncode == 0, "a demo may be run again"
@@ -197,7 +197,7 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
 
 
 def test_a_ladder_leaves_a_folder_alone_that_holds_a_run(tmp_path: Path) -> None:
-    (tmp_path / "recipe.json").write_text('{"data": "pets"}')
+    (tmp_path / "recipe.json").write_text('{"data": "pets"}', encoding="utf-8")
     done = vitkit("ladder", "digits", "--init", "x", "--out", str(tmp_path))
     assert done.returncode == 2
     assert "holds a run of `vitkit train`, whose model would be overwritten" in done.stderr
@@ -205,7 +205,7 @@ def test_a_ladder_leaves_a_folder_alone_that_holds_a_run(tmp_path: Path) -> None
 
 
 def test_a_run_leaves_a_folder_alone_that_holds_a_ladder(tmp_path: Path) -> None:
-    (tmp_path / "ladder.json").write_text("{}")
+    (tmp_path / "ladder.json").write_text("{}", encoding="utf-8")
     done = vitkit("train", "digits", "--out", str(tmp_path), "--epochs", "1")
     assert done.returncode == 2
     assert "holds a ladder, whose model would be overwritten: choose another --out" in done.stderr
@@ -215,7 +215,7 @@ def test_a_run_leaves_a_folder_alone_that_holds_a_ladder(tmp_path: Path) -> None
 def test_demo_leaves_a_folder_alone_that_is_not_a_demo(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    (mine / "recipe.json").write_text('{"data": "pets"}')
+    (mine / "recipe.json").write_text('{"data": "pets"}', encoding="utf-8")
     done = vitkit("demo", "--out", str(mine))
     assert done.returncode == 2
     assert "already holds a run" in done.stderr

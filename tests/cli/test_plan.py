@@ -79,7 +79,7 @@ def test_the_simulation_reaches_4096_ranks(capsys: pytest.CaptureFixture[str], t
     found = planned(capsys, *words, "--batch", "4096", "--plot", str(tmp_path / "plan.svg"))
     assert [p["ranks"] for p in found["scale"]] == [2**k for k in range(13)]
     assert all(c["exact"] for c in found["coverage"])
-    assert (tmp_path / "plan.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "plan.svg").read_text("utf-8").startswith("<?xml")
 
 
 def test_the_printed_command_starts_the_planned_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

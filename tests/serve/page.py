@@ -34,9 +34,9 @@ class Page:
         return self.find(selector).text
 
     def upload(self, path: Path) -> None:
-        before = self.run("return Number(document.body.dataset.answers ?? 0)")
+        before = self.run("return Number(document.body.dataset.results ?? 0)")
         self.find("#file").send_keys(str(path))
-        self.wait(lambda: self.run("return Number(document.body.dataset.answers ?? 0)") > before)
+        self.wait(lambda: self.run("return Number(document.body.dataset.results ?? 0)") > before)
         self.settle()
 
     def settle(self) -> None:

@@ -22,7 +22,7 @@ function showError(error) {
 async function openBlob(blob, name) {
   showError(null);
   document.body.classList.add("busy");
-  const picture = { blob, name, answers: new Map(), url: URL.createObjectURL(blob) };
+  const picture = { blob, name, results: new Map(), url: URL.createObjectURL(blob) };
   picture.bitmap = await createImageBitmap(blob).catch(() => null);
   await open(picture);
 }
@@ -36,7 +36,7 @@ async function open(picture) {
     await Promise.all(panes.map((pane) => pane.load(picture)));
     if (current !== picture) return;
     showError(null);
-    state.label = panes[0].answer.predictions[0].label;
+    state.label = panes[0].result.predictions[0].label;
     byId("result").hidden = false;
     addToHistory(picture);
     setRanges();
@@ -45,7 +45,7 @@ async function open(picture) {
     if (current === picture) showError(error);
   } finally {
     if (current === picture) document.body.classList.remove("busy");
-    document.body.dataset.answers = Number(document.body.dataset.answers ?? 0) + 1;
+    document.body.dataset.results = Number(document.body.dataset.results ?? 0) + 1;
   }
 }
 
@@ -64,7 +64,7 @@ function thumbnail(url, name, onClick) {
 }
 
 function setRanges() {
-  const data = panes[0].answer?.data;
+  const data = panes[0].result?.data;
   byId("controls").hidden = !data;
   if (!data) return;
   byId("layer").max = data.layers;
@@ -86,9 +86,9 @@ async function refresh() {
 
 // The patches of two models differ: the other model shows its patch at the same position in the image.
 function onPatch(patch, from) {
-  const [rows, columns] = from.answer.data.grid;
+  const [rows, columns] = from.result.data.grid;
   state.point = patch && { x: (patch.column + 0.5) / columns, y: (patch.row + 0.5) / rows };
-  for (const pane of panes) if (pane !== from) Object.assign(pane.stage, { pinned: Boolean(patch?.pinned), patch: state.point && pane.answer?.data ? pane.patchAt(state.point) : null });
+  for (const pane of panes) if (pane !== from) Object.assign(pane.stage, { pinned: Boolean(patch?.pinned), patch: state.point && pane.result?.data ? pane.patchAt(state.point) : null });
   refresh();
 }
 

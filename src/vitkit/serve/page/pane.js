@@ -23,18 +23,18 @@ export class Pane {
       { className: "pane", "aria-label": model.name },
       make("h2", { textContent: model.name }),
       make("div", { className: "view" }, this.stage.element, this.about),
-      make("div", { className: "answer" }, this.classes, this.facts, this.headsPart),
+      make("div", { className: "scores" }, this.classes, this.facts, this.headsPart),
     );
   }
 
-  // Requests the result for an image. `picture.answers` caches results by model.
+  // Requests the result for an image. `picture.results` caches results by model.
   async load(picture) {
     this.picture = picture;
     this.element.classList.add("busy");
     try {
-      if (!picture.answers.has(this.model.name)) picture.answers.set(this.model.name, await this.fetch(picture));
+      if (!picture.results.has(this.model.name)) picture.results.set(this.model.name, await this.fetch(picture));
       if (this.picture !== picture) return;
-      this.answer = picture.answers.get(this.model.name);
+      this.result = picture.results.get(this.model.name);
       this.listClasses();
     } finally {
       this.element.classList.remove("busy");
@@ -58,8 +58,8 @@ export class Pane {
   }
 
   listClasses() {
-    const best = this.answer.predictions[0]?.score || 1;
-    this.classes.replaceChildren(...this.answer.predictions.map(({ label, score }) => {
+    const best = this.result.predictions[0]?.score || 1;
+    this.classes.replaceChildren(...this.result.predictions.map(({ label, score }) => {
       const bar = make("span", { className: "bar" });
       bar.style.width = `${(100 * score) / Math.max(best, 0.25)}%`;
       const button = make("button", { type: "button", title: `Explain “${label}”`, "aria-pressed": "false" },
@@ -67,14 +67,14 @@ export class Pane {
       button.addEventListener("click", () => this.onClass(label));
       return make("li", {}, button);
     }));
-    this.facts.textContent = `Response time: ${Math.round(this.answer.ms)} ms`;
+    this.facts.textContent = `Response time: ${Math.round(this.result.ms)} ms`;
   }
 
   // `settings`: method, layer as a fraction of the depth, head, position in the image as fractions, class, opacity.
   async show(settings) {
     this.settings = settings;
-    const { answer } = this;
-    if (!answer?.data) return;
+    const { result } = this;
+    if (!result?.data) return;
     for (const button of this.classes.querySelectorAll("button")) {
       button.setAttribute("aria-pressed", String(settings.byClass && button.querySelector(".label").textContent === settings.label));
     }
@@ -84,7 +84,7 @@ export class Pane {
   }
 
   showAttention({ layer, head, point, opacity }) {
-    const { answer: { data, view, rows } } = this;
+    const { result: { data, view, rows } } = this;
     const patch = point && this.patchAt(point);
     let rowData = data, row = 0;
     if (patch && data.allRows) row = 1 + patch.row * data.grid[1] + patch.column;
@@ -101,28 +101,28 @@ export class Pane {
   }
 
   patchAt({ x, y }) {
-    const [rows, columns] = this.answer.data.grid;
+    const [rows, columns] = this.result.data.grid;
     return { row: Math.min(rows - 1, Math.floor(y * rows)), column: Math.min(columns - 1, Math.floor(x * columns)) };
   }
 
   // Large grids load one row at a time, when the pointer rests. Until then the first row is shown.
   fetchRow(patch) {
     clearTimeout(this.timer);
-    const { picture, answer, settings } = this;
+    const { picture, result, settings } = this;
     this.timer = setTimeout(async () => {
       try {
         const query = `${patch.row},${patch.column}`;
-        answer.rows.set(query, await api.attention(picture.blob, { model: this.model.name, query, top: 1 }));
-        if (this.answer === answer) this.show({ ...this.settings, point: this.settings.point ?? settings.point });
+        result.rows.set(query, await api.attention(picture.blob, { model: this.model.name, query, top: 1 }));
+        if (this.result === result) this.show({ ...this.settings, point: this.settings.point ?? settings.point });
       } catch (error) {
         this.onError(error);
       }
     }, HOVER_DELAY);
-    return answer.data;
+    return result.data;
   }
 
   async showMap({ method, layer, label, byClass, opacity }) {
-    const { answer, picture, answer: { data, view, maps } } = this;
+    const { result, picture, result: { data, view, maps } } = this;
     const query = { model: this.model.name, method };
     if (byClass && this.model.classes.includes(label)) query.class = label;
     if (method === "rollout") query.layer = Math.round(layer * (data.layers - 1));
@@ -138,7 +138,7 @@ export class Pane {
       } finally {
         this.element.classList.remove("busy");
       }
-      if (this.answer !== answer || this.settings.method !== method) return;
+      if (this.result !== result || this.settings.method !== method) return;
       if (this.settings.label !== label || this.settings.layer !== layer) return this.show(this.settings);
     }
     const found = maps.get(key);
