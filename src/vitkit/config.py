@@ -141,12 +141,10 @@ def _matches(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(_matches(value, a) for a in args)
     if origin is tuple:
-        inner = [args[0]] * len(value) if args[-1] is Ellipsis and isinstance(value, tuple) else args
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(inner)
-            and all(_matches(v, h) for v, h in zip(value, inner, strict=True))
-        )
+        if not isinstance(value, tuple):
+            return False
+        inner = [args[0]] * len(value) if args[-1] is Ellipsis else args
+        return len(value) == len(inner) and all(map(_matches, value, inner))
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:

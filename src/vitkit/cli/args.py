@@ -61,19 +61,14 @@ def with_help(command: type) -> type:
         hint = "" if several or own.default is None or own.default is False else None
         hinted: Any = Annotated[kind, arg(metavar=metavar, help_behavior_hint=hint), *annotations]
         specs.append((name, hinted, field(default=own.default, default_factory=own.default_factory)))
-    return make_dataclass(
-        command.__name__, specs, bases=(command,), namespace={"__doc__": command.__doc__}, frozen=True
-    )
+    doc = {"__doc__": command.__doc__}
+    return make_dataclass(command.__name__, specs, bases=(command,), namespace=doc, frozen=True)
 
 
 def flags(command: type) -> list[str]:
     """Return the flags of a command, without its positional arguments."""
-    found = []
-    for name, (_, annotations) in _annotations(command).items():
-        if _POSITIONAL not in annotations:
-            names = [a.name for a in annotations if getattr(a, "name", None)]
-            found.append(flag(names[-1] if names else name))
-    return found
+    options = {name: added for name, (_, added) in _annotations(command).items() if _POSITIONAL not in added}
+    return [flag(next((a.name for a in added if getattr(a, "name", None)), name)) for name, added in options.items()]
 
 
 def flag(name: str) -> str:
@@ -85,9 +80,8 @@ def repeat_set(words: Sequence[str]) -> list[str]:
     """Give each assignment its own --set, so that `--set a=1 b=2` means `--set a=1 --set b=2`."""
     result: list[str] = []
     for word in words:
-        if len(result) > 1 and result[-2] == "--set" and re.match(r"[a-z_][\w.]*=", word):
-            result.append("--set")
-        result.append(word)
+        again = result[-2:-1] == ["--set"] and re.match(r"[a-z_][\w.]*=", word)
+        result += ["--set", word] if again else [word]
     return result
 
 
@@ -101,11 +95,8 @@ def parse_image_sizes(words: Sequence[str]) -> tuple[int, ...]:
 
 def _annotations(command: type) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Return the type of each field, and what `Annotated` adds to it."""
-    hints = get_type_hints(command, include_extras=True)
-    return {
-        name: (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
-        for name, hint in hints.items()
-    }
+    hints = get_type_hints(command, include_extras=True).items()
+    return {n: (get_args(h)[0], get_args(h)[1:]) if get_origin(h) is Annotated else (h, ()) for n, h in hints}
 
 
 def _members(kind: Any) -> list[Any]:

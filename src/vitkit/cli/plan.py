@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from vitkit.plan.planner import RunPlan
     from vitkit.plan.simulate import Cluster, Coverage, ScalePoint
 
-Word = Annotated[str | None, arg(metavar="NAME")]
 Size = Annotated[str | None, arg(metavar="SIZE")]
-Number = Annotated[float | None, arg(metavar="N")]
-Count = Annotated[int | None, arg(metavar="N")]
 
 
 @dataclass(frozen=True)
@@ -30,13 +27,13 @@ class Plan:
 
     model: str
     """A model name, a model folder or a run folder."""
-    data: Word = None
+    data: str | None = None
     """Data set that gives the number of images and classes."""
-    images: Count = None
+    images: int | None = None
     """Number of training images, instead of --data. (default: 1281167, as in ImageNet-1k)"""
     label: str = "label"
     """Column of the class in a CSV or parquet file."""
-    data_dir: Word = None
+    data_dir: str | None = None
     """Folder of named data sets. (default: $VITKIT_DATA)"""
     gpus: int = 0
     """Number of GPUs. 0 plans for one process on a CPU."""
@@ -44,21 +41,21 @@ class Plan:
     """Memory of one GPU, such as 80GB."""
     memory: Size = None
     """Memory limit on a CPU, such as 6GB. (default: the memory of this machine)"""
-    epochs: Number = None
+    epochs: float | None = None
     """Number of epochs. (default: 20)"""
-    minutes: Number = None
+    minutes: float | None = None
     """Time budget, instead of --epochs."""
     batch: int = 256
     """Images per step, over all ranks."""
-    image_size: Count = None
+    image_size: int | None = None
     """Side of square images. (default: that of the model)"""
     shard: Literal["none", "full"] = "none"
     """full shards weights, gradients and optimizer state over all GPUs (FSDP)."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """Optimizer."""
-    precision: Annotated[Literal["bf16", "fp32"] | None, arg(metavar="bf16|fp32")] = None
+    precision: Literal["bf16", "fp32"] | None = None
     """Precision of matrix products. (default: bf16 on GPUs, fp32 on a CPU)"""
-    flops: Number = None
+    flops: float | None = None
     """Peak of one GPU or CPU in TFLOP/s at this precision."""
     utilization: float = 0.4
     """Fraction of the peak that training reaches."""

@@ -73,14 +73,8 @@ def attention(
         rows = np.concatenate([rows, patches[:, 0, :, :, prefix:].float().cpu().numpy()], axis=2)
     scale = rows.max(axis=-1)
     code = np.rint(rows * (255 / np.maximum(scale, 1e-30))[..., None]).astype(np.uint8)
-    header = {
-        "grid": list(grid),
-        "layers": rows.shape[0],
-        "heads": rows.shape[1],
-        "rows": "all" if all_rows else 1,
-        "summary": describe_query(model),
-    }
-    return header, scale, code
+    header = {"grid": list(grid), "layers": rows.shape[0], "heads": rows.shape[1]}
+    return header | {"rows": "all" if all_rows else 1, "summary": describe_query(model)}, scale, code
 
 
 def pack(header: dict[str, Any], scale: np.ndarray, code: np.ndarray) -> bytes:
@@ -111,9 +105,8 @@ def to_json(served: ServedModel, decoded: Decoded, explained: Explanation) -> di
 
 def to_png(decoded: Decoded, explained: Explanation, opacity: float) -> bytes:
     """Draw the map over the input of the model."""
-    drawn = overlay(decoded.pixels, explained.maps[0], opacity, min_side=_MIN_PNG_SIDE)
     file = io.BytesIO()
-    Image.fromarray(drawn).save(file, "PNG")
+    Image.fromarray(overlay(decoded.pixels, explained.maps[0], opacity, min_side=_MIN_PNG_SIDE)).save(file, "PNG")
     return file.getvalue()
 
 

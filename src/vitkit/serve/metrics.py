@@ -27,15 +27,11 @@ class Metrics:
             buckets=SECONDS, registry=r,
         )  # fmt: skip
         self.images = Counter("vitkit_images_total", "Images classified.", ["model"], registry=r)
-        self.batch_images = Histogram(
-            "vitkit_batch_images", "Images per forward pass.", ["model"], buckets=IMAGES, registry=r
-        )
+        self.batch_images = Histogram("vitkit_batch_images", "Batch size.", ["model"], buckets=IMAGES, registry=r)
         self.batch_seconds = Histogram(
             "vitkit_batch_seconds", "Time of one forward pass.", ["model"], buckets=SECONDS, registry=r
         )
-        self.decoders_replaced = Counter(
-            "vitkit_decoders_replaced_total", "Decoder processes that crashed or were killed.", registry=r
-        )
+        self.decoders_replaced = Counter("vitkit_decoders_replaced_total", "Decoders killed or crashed.", registry=r)
         Gauge("vitkit_images_waiting", "Images in flight.", registry=r).set_function(queued_images)
         Gauge("vitkit_bytes_held", "Bytes of the images in flight.", registry=r).set_function(queued_bytes)
 

@@ -97,10 +97,8 @@ def check_exposure(host: str, token: str | None) -> None:
     if token is not None and len(token) < _MIN_TOKEN_LENGTH:
         raise ConfigError(f"the token has {len(token)} characters: use at least {_MIN_TOKEN_LENGTH} random characters")
     if token is None and not is_loopback(host):
-        raise ConfigError(
-            f"--host {host} is reachable from other machines and needs a token: "
-            f"set {TOKEN_VARIABLE} or give --token-file"
-        )
+        how = f"set {TOKEN_VARIABLE} or give --token-file"
+        raise ConfigError(f"--host {host} is reachable from other machines and needs a token: {how}")
 
 
 def is_loopback(host: str) -> bool:
