@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from heading import heading
 
+from vitkit.data.decode_pipeline import read_split
 from vitkit.data.open import open_data
-from vitkit.data.pipeline import read_split
 from vitkit.evaluation.metrics import wilson_interval
 from vitkit.weights.load import load_model
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from heading import heading
 
+from vitkit.data.decode_pipeline import read_split
 from vitkit.data.open import open_data
-from vitkit.data.pipeline import read_split
 from vitkit.export.export import export_model
 from vitkit.export.parity import Tolerance
 from vitkit.model import ViT

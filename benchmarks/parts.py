@@ -13,7 +13,7 @@ from heading import heading
 from torch import Tensor, nn
 
 from vitkit.model import create_model
-from vitkit.runtime.data_parallel import ThreadedInference
+from vitkit.runtime.threaded_inference import ThreadedInference
 from vitkit.runtime.timing import Run, medians, time_calls
 from vitkit.training.data_parallel import DataParallelBackward
 

@@ -26,7 +26,7 @@ from vitkit.training import get_recipe, schedule, train
 from vitkit.training.ema import ema_decay
 from vitkit.training.loss import soft_targets
 from vitkit.training.recipe import Schedule
-from vitkit.training.task import open_dataset, suggest_preprocess
+from vitkit.training.setup import open_dataset, suggest_preprocess
 from vitkit.training.trainer import Trainer
 
 cifar = any(data_folder(None).glob("cifar*10*")) and not SHORT

@@ -124,6 +124,12 @@ PYTHON = {
         report = vitkit.convert("runs/mine", "mine-timm", "timm")
         print(report)
         """,
+    "export_model": """
+        import vitkit
+
+        result = vitkit.export_model(vitkit.load_model("runs/mine"), "mine-onnx", "onnx")
+        print(result.folder, list(result.files))
+        """,
     "write_report": """
         import vitkit
 

@@ -10,18 +10,7 @@ if TYPE_CHECKING:
     from vitkit.data.dataset import Split as Split
     from vitkit.data.open import open_data as open_data
     from vitkit.data.preprocess import Preprocess as Preprocess
-    from vitkit.errors import ConfigError as ConfigError
-    from vitkit.errors import CorruptImageError as CorruptImageError
-    from vitkit.errors import DataError as DataError
-    from vitkit.errors import InputError as InputError
-    from vitkit.errors import Interrupted as Interrupted
-    from vitkit.errors import MissingExtraError as MissingExtraError
-    from vitkit.errors import NotFiniteError as NotFiniteError
-    from vitkit.errors import UnknownNameError as UnknownNameError
-    from vitkit.errors import UsageError as UsageError
-    from vitkit.errors import VitkitError as VitkitError
-    from vitkit.errors import WeightsError as WeightsError
-    from vitkit.errors import WorkError as WorkError
+    from vitkit.errors import *  # noqa: F403  # all of them are public
     from vitkit.evaluation.comparison import Comparison as Comparison
     from vitkit.evaluation.comparison import compare as compare
     from vitkit.evaluation.evaluation import Evaluation as Evaluation
@@ -30,6 +19,10 @@ if TYPE_CHECKING:
     from vitkit.evaluation.predict import predict_split as predict_split
     from vitkit.explanation.result import Explanation as Explanation
     from vitkit.explanation.result import explain as explain
+    from vitkit.export.export import ExportResult as ExportResult
+    from vitkit.export.export import export_model as export_model
+    from vitkit.export.parity import Parity as Parity
+    from vitkit.export.parity import Tolerance as Tolerance
     from vitkit.features.extract import Features as Features
     from vitkit.features.extract import extract_features as extract_features
     from vitkit.inference.predictor import Prediction as Prediction
@@ -71,20 +64,22 @@ _PUBLIC = {
     "explanation.result": ["Explanation", "explain"],
     "inference.predictor": ["Prediction", "Predictor"],
     "features.extract": ["Features", "extract_features"],
+    "export.export": ["ExportResult", "export_model"],
+    "export.parity": ["Parity", "Tolerance"],
     "report.write": ["write_report"],
     "errors": [
-        "ConfigError",
-        "CorruptImageError",
-        "DataError",
-        "InputError",
-        "Interrupted",
-        "MissingExtraError",
-        "NotFiniteError",
-        "UnknownNameError",
-        "UsageError",
         "VitkitError",
+        "UsageError",
+        "ConfigError",
+        "UnknownNameError",
+        "InputError",
+        "NotFiniteError",
+        "DataError",
+        "CorruptImageError",
         "WeightsError",
+        "MissingExtraError",
         "WorkError",
+        "Interrupted",
     ],
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}

@@ -27,11 +27,13 @@ class VitkitError(Exception):
 
 
 class UsageError(VitkitError, ValueError):
+    """The request cannot be fulfilled as it was made."""
+
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    pass
+    """A setting is wrong, unknown or contradicts another."""
 
 
 class UnknownNameError(UsageError):
@@ -43,15 +45,15 @@ class UnknownNameError(UsageError):
 
 
 class InputError(UsageError):
-    pass
+    """The model cannot take these images."""
 
 
 class NotFiniteError(InputError):
-    pass
+    """The scores of these images are NaN or infinite."""
 
 
 class DataError(UsageError):
-    pass
+    """A data set cannot be read or used."""
 
 
 class CorruptImageError(DataError):
@@ -66,19 +68,23 @@ class CorruptImageError(DataError):
 
 
 class WeightsError(UsageError):
-    pass
+    """A checkpoint or model folder does not fit."""
 
 
 class MissingExtraError(UsageError):
+    """An optional dependency is not installed."""
+
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed: pip install 'vitkit[{extra}]'")
 
 
 class WorkError(VitkitError):
-    pass
+    """The work failed on the way."""
 
 
 class Interrupted(VitkitError):
+    """A signal stopped the work after its state was saved."""
+
     def __init__(self, signal: int, where: str) -> None:
         super().__init__(f"interrupted; the state is saved, continue with --resume ({where})")
         self.exit_code = 128 + signal

@@ -13,8 +13,8 @@ from PIL import Image
 
 from vitkit.data.dataset import FileImages, ReadFailure, Split
 from vitkit.data.decode import MAX_PIXELS, decode
+from vitkit.data.decode_pipeline import CorruptionBudget, read_split
 from vitkit.data.open import open_data
-from vitkit.data.pipeline import CorruptionBudget, read_split
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import filter_readable
 from vitkit.errors import CorruptImageError, DataError

@@ -7,7 +7,7 @@ import pytest
 from vitkit.model import create_model
 from vitkit.model.variants import get_config
 from vitkit.plan.job import Job
-from vitkit.plan.parameters import parameters
+from vitkit.plan.parameter_count import parameters
 from vitkit.plan.step_time import Network, Rates, Volume, communication_volume, flops, macs, step_time, update_flops
 
 TINY = get_config("vit_tiny_patch16_224")

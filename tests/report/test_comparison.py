@@ -12,7 +12,7 @@ from tests.report.outline import Outline
 from vitkit.evaluation import compare
 from vitkit.report import write_report
 from vitkit.report.comparison import letter
-from vitkit.report.run import read_run
+from vitkit.report.run_record import read_run
 
 
 def test_the_paired_test_uses_the_saved_predictions(runs: list[Path], tmp_path: Path) -> None:

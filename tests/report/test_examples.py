@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from vitkit.report.examples import read_examples
-from vitkit.report.run import read_run
 from vitkit.report.run_assets import open_assets
+from vitkit.report.run_record import read_run
 
 
 def test_mistakes_have_a_map_of_the_prediction_and_of_the_label(runs: list[Path], page: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from vitkit.report import faithfulness
-from vitkit.report.run import read_run
 from vitkit.report.run_assets import open_assets
+from vitkit.report.run_record import read_run
 
 
 def test_methods_are_ranked_and_compared_with_random_maps(page: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from vitkit.report.first_batch import FirstBatch, first_batch
-from vitkit.report.run import read_run
 from vitkit.report.run_assets import open_assets
+from vitkit.report.run_record import read_run
 from vitkit.training import Recipe, get_recipe, train
 from vitkit.training import trainer as loop
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from vitkit.report.model_internals import model_section
-from vitkit.report.run import read_run
 from vitkit.report.run_assets import open_assets
+from vitkit.report.run_record import read_run
 
 
 def test_every_head_has_a_dot_and_every_filter_a_tile(runs: list[Path]) -> None:

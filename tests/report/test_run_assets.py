@@ -4,8 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
-from vitkit.report.run import read_run
 from vitkit.report.run_assets import open_assets
+from vitkit.report.run_record import read_run
 
 
 def test_unreadable_images_are_skipped_as_in_training(photograph_run: Path) -> None:

@@ -15,7 +15,7 @@ import vitkit
 from vitkit.explanation import attention_maps, explain
 from vitkit.inference import Predictor
 from vitkit.serve import explain_api
-from vitkit.serve.models import ServedModel
+from vitkit.serve.model_registry import ServedModel
 
 from .client import Server, noise_png
 

@@ -10,7 +10,7 @@ import pytest
 
 from vitkit.serve.errors import APIError
 from vitkit.serve.limits import Limits
-from vitkit.serve.models import load_models
+from vitkit.serve.model_registry import load_models
 from vitkit.serve.service import InferenceService, deadline
 
 from .client import noise_png, wait_until

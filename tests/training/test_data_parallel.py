@@ -12,7 +12,7 @@ from tests.inference.conftest import small_model
 from tests.training.small import SMALL, uninterrupted_and_resumed
 from vitkit.data.loader import BatchLoader
 from vitkit.model import ViT, create_model
-from vitkit.runtime.data_parallel import torch_threads
+from vitkit.runtime.threaded_inference import torch_threads
 from vitkit.training import Recipe, Result, get_recipe, train
 from vitkit.training import trainer as loop
 from vitkit.training.data_parallel import MAX_GRADIENT_VALUES, DataParallelBackward, data_parallel_cores

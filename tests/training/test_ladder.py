@@ -9,7 +9,7 @@ import pytest
 from tests.training.small import SMALL
 from vitkit.cli.main import main
 from vitkit.errors import Interrupted, UsageError
-from vitkit.report.run import read_run
+from vitkit.report.run_record import read_run
 from vitkit.training import get_recipe, ladder, train
 from vitkit.training.ladder import run_stages
 from vitkit.weights.load import load_model

@@ -13,7 +13,7 @@ from vitkit.training.loss import (
     to_teacher_targets,
 )
 from vitkit.training.recipe import Distill
-from vitkit.training.task import class_weights
+from vitkit.training.setup import class_weights
 
 
 def test_class_weights_do_not_move_the_optimum_of_an_image() -> None:

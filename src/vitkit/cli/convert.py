@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, UseAppendAction, arg
 
 from vitkit.cli.args import flag, parse_image_sizes
-from vitkit.cli.model import print_assumptions
+from vitkit.cli.model_args import print_assumptions
 from vitkit.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from vitkit.cli.model import open_model
+from vitkit.cli.model_args import open_model
 from vitkit.cli.output import console, print_json, progress_bar
 from vitkit.cli.output_paths import check_output_file
 

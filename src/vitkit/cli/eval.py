@@ -7,7 +7,7 @@ from tyro.conf import Positional
 
 from vitkit.cli.args import parse_image_sizes
 from vitkit.cli.eval_output import print_evaluation, write_evaluation
-from vitkit.cli.model import open_model
+from vitkit.cli.model_args import open_model
 from vitkit.cli.output import console, print_json, progress_bar
 from vitkit.cli.output_paths import check_output_dir
 

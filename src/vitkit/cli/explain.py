@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
-from vitkit.cli.model import open_model
+from vitkit.cli.model_args import open_model
 from vitkit.cli.output import console, print_json, print_table, progress_bar
 from vitkit.cli.output_paths import check_output_dir, write_figure
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import arg
 
 from vitkit.cli.args import flag
-from vitkit.cli.model import is_checkpoint, open_config
+from vitkit.cli.model_args import is_checkpoint, open_config
 from vitkit.cli.output import console, print_json, print_table
 from vitkit.cli.output_paths import check_figure_file
 from vitkit.errors import UsageError, WorkError
@@ -131,7 +131,7 @@ class Plan:
 
     def _job(self, config: "ViTConfig") -> "Job":
         from vitkit.plan.job import Job
-        from vitkit.plan.parameters import parameters
+        from vitkit.plan.parameter_count import parameters
         from vitkit.training.data_parallel import data_parallel_cores
 
         device: Literal["cpu", "cuda"] = "cuda" if self.gpus else "cpu"
@@ -186,7 +186,7 @@ class Plan:
         return UsageError(f"{what} needs the speed of a step: give --flops, or --calibrate to measure this machine")
 
     def _print(self, result: "RunPlan") -> None:
-        from vitkit.plan.checkpoint import daly_interval, state_bytes
+        from vitkit.plan.checkpoint_size import daly_interval, state_bytes
         from vitkit.plan.memory import memory
         from vitkit.plan.planner import PARTS
         from vitkit.plan.step_time import communication_volume

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from vitkit.cli.model import open_model
+from vitkit.cli.model_args import open_model
 from vitkit.cli.output import progress_bar
 from vitkit.cli.output_paths import check_output_file
 

@@ -2,7 +2,7 @@ from dataclasses import asdict, dataclass
 
 from tyro.conf import Positional
 
-from vitkit.cli.model import open_config
+from vitkit.cli.model_args import open_config
 from vitkit.cli.output import giga, millions, print_json, print_table
 
 

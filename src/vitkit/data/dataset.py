@@ -175,6 +175,8 @@ def hash_images(images: ImageSource) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Split:
+    """Images and their class indices, in a fixed order."""
+
     images: ImageSource
     labels: np.ndarray  # int64, one class index per image
     hashes: np.ndarray | None = field(default=None, repr=False, compare=False)  # (N, 16) uint8, if computed already
@@ -199,6 +201,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
+    """Labelled images in up to three splits, as `open_data` returns them."""
+
     name: str
     class_names: Sequence[str]
     splits: Mapping[str, Split]  # "train", "val", "test": at least one of them

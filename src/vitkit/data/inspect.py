@@ -14,8 +14,8 @@ from PIL import Image
 
 from vitkit.data.dataset import Dataset, RawImage, ReadFailure, Split
 from vitkit.data.decode import decode, oriented_size, read_header
+from vitkit.data.decode_pipeline import Progress, read_images
 from vitkit.data.near_duplicates import group_duplicates, perceptual_hash, thumbnail
-from vitkit.data.pipeline import Progress, read_images
 from vitkit.data.recommend import Recommendation, recommend
 from vitkit.errors import CorruptImageError, DataError
 

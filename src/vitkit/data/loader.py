@@ -22,7 +22,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from vitkit.data.dataset import ArrayImages, RawImage, ReadFailure, Split, unwrap_subsets
 from vitkit.data.decode import decode, oriented_size, read_header
-from vitkit.data.pipeline import AHEAD, CORRUPT_LIMIT, CorruptionBudget, Progress, read_images, read_split
+from vitkit.data.decode_pipeline import AHEAD, CORRUPT_LIMIT, CorruptionBudget, Progress, read_images, read_split
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.data.rng import SampleKeys

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from vitkit.data.dataset import Dataset
-from vitkit.data.pipeline import CORRUPT_LIMIT
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT
 from vitkit.data.readers.builtin import BUILTIN, open_builtin
 from vitkit.data.readers.csv import read_csv
 from vitkit.data.readers.folder import read_folder, subfolders

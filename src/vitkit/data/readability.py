@@ -18,7 +18,7 @@ import PIL
 from vitkit.atomic import sha256
 from vitkit.data.dataset import FileImages, ImageSource, ImageSubset, RawImage, ReadFailure, Split, unwrap_subsets
 from vitkit.data.decode import MAX_PIXELS
-from vitkit.data.pipeline import CORRUPT_LIMIT, Progress, read_rows
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT, Progress, read_rows
 from vitkit.data.shards.index import Shard
 from vitkit.data.shards.reader import ShardImages
 from vitkit.data.shards.storage import is_remote

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.data.dataset import Dataset, Split
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.loader import SplitReader
-from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, InputError
 from vitkit.evaluation.eval_data import check_val_is_unseen, choose_split, open_eval_data
@@ -21,8 +21,8 @@ from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
 from vitkit.evaluation.label_map import match_labels
 from vitkit.evaluation.metrics import Interval, Predictions, top_k, top_k_interval
 from vitkit.model import ViT
-from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.runtime.device import select_device
+from vitkit.runtime.threaded_inference import ThreadedInference
 from vitkit.weights.load import load_model
 from vitkit.weights.metadata import require_metadata
 

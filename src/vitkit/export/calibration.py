@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from vitkit.data.dataset import Dataset, Split
+from vitkit.data.decode_pipeline import read_split
 from vitkit.data.open import open_data
-from vitkit.data.pipeline import read_split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
 from vitkit.evaluation.label_map import match_labels

@@ -17,9 +17,9 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError, first_line
 from vitkit.export.metadata import PREFIX, SUFFIXES, ExportMetadata
 from vitkit.model import ViT
-from vitkit.runtime.data_parallel import ThreadedInference
 from vitkit.runtime.device import omp_threads
 from vitkit.runtime.packages import require_package
+from vitkit.runtime.threaded_inference import ThreadedInference
 
 
 class TorchModel:

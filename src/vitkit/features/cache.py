@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from vitkit.atomic import write_atomic
 from vitkit.data.dataset import Split
-from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WorkError
 from vitkit.features.extract import HEAD_PREFIXES, Features, extract_features

@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.data.dataset import Split
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.loader import SplitReader
-from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, WeightsError
 from vitkit.evaluation import predict_logits
 from vitkit.model import ViT, ViTConfig, create_model
-from vitkit.runtime.data_parallel import ThreadedInference
+from vitkit.runtime.threaded_inference import ThreadedInference
 from vitkit.weights.load import load_model
 
 HEAD_PREFIXES = ("head.", "head_dist.", "pre_logits.")  # parameters that features do not depend on

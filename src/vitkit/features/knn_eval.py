@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vitkit.data.dataset import Dataset
-from vitkit.data.pipeline import CORRUPT_LIMIT, Progress
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
 from vitkit.evaluation import Predictions

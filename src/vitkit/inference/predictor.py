@@ -15,8 +15,8 @@ from vitkit.inference.autotune import choose_engine
 from vitkit.inference.engines import Engine, make_engine
 from vitkit.inference.image_inputs import DecodableImage, as_list
 from vitkit.model import ViT
-from vitkit.runtime.data_parallel import IMAGES_PER_CORE, available_cores
 from vitkit.runtime.device import select_device
+from vitkit.runtime.threaded_inference import IMAGES_PER_CORE, available_cores
 from vitkit.runtime.threads import threaded_map
 from vitkit.weights.load import load_model
 from vitkit.weights.metadata import require_metadata

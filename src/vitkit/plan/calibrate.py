@@ -14,8 +14,8 @@ from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
 from vitkit.plan.memory import MALLOC
 from vitkit.plan.step_time import Rates, flops, traffic
-from vitkit.runtime.data_parallel import IMAGES_PER_CORE, thread_pool
 from vitkit.runtime.packages import environment
+from vitkit.runtime.threaded_inference import IMAGES_PER_CORE, thread_pool
 from vitkit.runtime.timing import medians, time_calls
 from vitkit.training import recipe
 from vitkit.training.data_parallel import DataParallelBackward

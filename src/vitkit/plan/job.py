@@ -7,7 +7,7 @@ from typing import Any, Literal
 from vitkit.data import sampler
 from vitkit.errors import ConfigError
 from vitkit.model import ViTConfig
-from vitkit.runtime.data_parallel import IMAGES_PER_CORE
+from vitkit.runtime.threaded_inference import IMAGES_PER_CORE
 
 Device = Literal["cpu", "cuda"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from vitkit.model import ViTConfig
 from vitkit.plan.activations import FLOAT, activations, tokens
 from vitkit.plan.job import Job
-from vitkit.plan.parameters import Parameters, optimizer_bytes, parameters
+from vitkit.plan.parameter_count import Parameters, optimizer_bytes, parameters
 from vitkit.training.results import EVAL_BATCH_SIZE
 
 MIB, GIB = 2**20, 2**30

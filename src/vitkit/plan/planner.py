@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from vitkit.plan.checkpoint import daly_interval, state_bytes, young_interval
+from vitkit.plan.checkpoint_size import daly_interval, state_bytes, young_interval
 from vitkit.plan.feasibility import USABLE_FRACTION, Option, options, smaller_image
 from vitkit.plan.job import Job
 from vitkit.plan.memory import memory

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitkit.plan.checkpoint import daly_interval, goodput, young_interval
+from vitkit.plan.checkpoint_size import daly_interval, goodput, young_interval
 from vitkit.plan.job import Job
 from vitkit.plan.memory import GIB, memory
 from vitkit.plan.simulate import Cluster, ScalePoint, simulate_elapsed

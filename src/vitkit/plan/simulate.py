@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitkit.data.sampler import Sampler
-from vitkit.plan.checkpoint import Failures, daly_interval, expected_seconds, goodput, state_bytes
+from vitkit.plan.checkpoint_size import Failures, daly_interval, expected_seconds, goodput, state_bytes
 from vitkit.plan.feasibility import largest_micro_batch
 from vitkit.plan.job import Job
 from vitkit.plan.step_time import Network, Rates, communication_volume, step_time

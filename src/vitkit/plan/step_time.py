@@ -16,7 +16,7 @@ from vitkit.model import ViTConfig
 from vitkit.model.summary import summarize
 from vitkit.plan.activations import FLOAT, activations
 from vitkit.plan.job import Job
-from vitkit.plan.parameters import parameters
+from vitkit.plan.parameter_count import parameters
 from vitkit.training.muon import ROUNDS
 
 BUCKET = 25 * 2**20  # bytes of gradients in one all-reduce of DDP

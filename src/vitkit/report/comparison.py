@@ -12,7 +12,7 @@ from vitkit.evaluation.comparison import mean_interval
 from vitkit.report.charts import LINE_STYLES
 from vitkit.report.curves import overlaid_curves
 from vitkit.report.html import Cell, duration, header, heading, page, percent, section, table, text
-from vitkit.report.run import RunRecord
+from vitkit.report.run_record import RunRecord
 from vitkit.report.run_report import reproduction
 
 MAX_PAIRS = 10  # if there are more, each run is tested only against the best

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from vitkit.report.charts import SMOOTHING, Line, chart
 from vitkit.report.html import text
-from vitkit.report.run import RunRecord
+from vitkit.report.run_record import RunRecord
 
 # title, metric, whether it is smoothed, factor to the unit shown
 PANELS = (

@@ -13,7 +13,7 @@ from vitkit.data.rng import SampleKeys
 from vitkit.model.config import Pair
 from vitkit.training import Recipe
 from vitkit.training.schedule import image_size
-from vitkit.training.task import make_sampler
+from vitkit.training.setup import make_sampler
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.errors import VitkitError
 from vitkit.model import ViT, create_model
 from vitkit.model.config import Pair
-from vitkit.report.run import RunRecord
+from vitkit.report.run_record import RunRecord
 from vitkit.training.init_from import load_init
-from vitkit.training.task import open_dataset, suggest_preprocess
+from vitkit.training.setup import open_dataset, suggest_preprocess
 from vitkit.weights.load import load_model
 
 

@@ -7,15 +7,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from vitkit.report.accuracy import performance_section
 from vitkit.report.curves import learning_curves
 from vitkit.report.data_card import data_section
 from vitkit.report.examples import explanations_section, mistakes_section
 from vitkit.report.faithfulness import faithfulness_table
 from vitkit.report.html import cards, code, details, duration, facts, header, page, section
 from vitkit.report.model_internals import model_section
-from vitkit.report.performance import performance_section
-from vitkit.report.run import RunRecord
 from vitkit.report.run_assets import open_assets
+from vitkit.report.run_record import RunRecord
 
 UNFINISHED = ("Learning curves", "Data set", "Reproduce")  # sections of a run that is not finished
 FINISHED = (

@@ -10,7 +10,7 @@ from typing import Self
 from vitkit.atomic import write_atomic
 from vitkit.errors import UsageError
 from vitkit.report.comparison import comparison_page
-from vitkit.report.run import read_run
+from vitkit.report.run_record import read_run
 from vitkit.report.run_report import live_page, run_page
 
 NAME = "report.html"

@@ -14,14 +14,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from vitkit.explanation.methods import parse_query
-from vitkit.serve import explain_api, parameters
+from vitkit.serve import explain_api, query_parameters
 from vitkit.serve.decoder_pool import check_format
 from vitkit.serve.errors import APIError
 from vitkit.serve.metrics import CONTENT_TYPE
 from vitkit.serve.middleware import RequestMiddleware
-from vitkit.serve.models import ServedModel
+from vitkit.serve.model_registry import ServedModel
 from vitkit.serve.openapi import openapi_document
-from vitkit.serve.samples import content_type
+from vitkit.serve.sample_images import content_type
 from vitkit.serve.service import InferenceService, deadline
 from vitkit.serve.uploads import Upload, read_image, read_images
 from vitkit.version import __version__
@@ -66,7 +66,7 @@ class Endpoints:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def predict(self, request: Request) -> Response:
-        options = parameters.parse(request.query_params, parameters.PREDICT)
+        options = query_parameters.parse(request.query_params, query_parameters.PREDICT)
         served = self.service.model(options["model"])
         with self.service.admission.ticket() as ticket:
             uploads = await read_images(request, self.limits, ticket)
@@ -90,7 +90,7 @@ class Endpoints:
         return _ranked(served, await self.service.probabilities(served, decoded.pixels, until), top)
 
     async def attention(self, request: Request) -> Response:
-        options = parameters.parse(request.query_params, parameters.ATTENTION)
+        options = query_parameters.parse(request.query_params, query_parameters.ATTENTION)
         served, model = self.service.explainable(options["model"])
         query = parse_query(options["query"])
         all_rows = query is None and explain_api.all_rows_fit(served, model, self.limits.attention_bytes)
@@ -109,7 +109,7 @@ class Endpoints:
         return Response(explain_api.pack(header, scale, code), media_type="application/octet-stream")
 
     async def explain(self, request: Request) -> Response:
-        options = parameters.parse(request.query_params, parameters.EXPLAIN)
+        options = query_parameters.parse(request.query_params, query_parameters.EXPLAIN)
         served, model = self.service.explainable(options["model"])
         with self.service.admission.ticket() as ticket:
             encoded = await read_image(request, self.limits, ticket)

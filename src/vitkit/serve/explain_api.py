@@ -29,7 +29,7 @@ from vitkit.explanation.methods import parse_query
 from vitkit.model import ViT
 from vitkit.serve.decoder_pool import Decoded
 from vitkit.serve.errors import APIError
-from vitkit.serve.models import ServedModel
+from vitkit.serve.model_registry import ServedModel
 
 T = TypeVar("T")
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vitkit.serve import parameters
+from vitkit.serve import query_parameters as parameters
 from vitkit.serve.errors import ERROR_CODES
 from vitkit.serve.limits import Limits
-from vitkit.serve.parameters import Parameter
+from vitkit.serve.query_parameters import Parameter
 
 _BODY_TYPES = (*(f"image/{t}" for t in ("jpeg", "png", "webp", "bmp", "gif", "tiff")), "application/octet-stream")
 _ALL = ("bad_host", "bad_origin", "unauthorized", "internal")

@@ -16,8 +16,8 @@ from vitkit.errors import ConfigError, UsageError
 from vitkit.serve.app import create_app
 from vitkit.serve.http_protocol import StrictHTTPProtocol
 from vitkit.serve.limits import Limits
-from vitkit.serve.models import load_models
-from vitkit.serve.samples import load_samples
+from vitkit.serve.model_registry import load_models
+from vitkit.serve.sample_images import load_samples
 from vitkit.serve.service import InferenceService
 
 TOKEN_VARIABLE = "VITKIT_TOKEN"

@@ -15,7 +15,7 @@ from vitkit.serve.decoder_pool import Decoded, DecoderPool
 from vitkit.serve.errors import APIError
 from vitkit.serve.limits import Admission, Limits
 from vitkit.serve.metrics import Metrics
-from vitkit.serve.models import ServedModel
+from vitkit.serve.model_registry import ServedModel
 
 T = TypeVar("T")
 

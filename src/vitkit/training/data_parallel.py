@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vitkit.model import ViTConfig
-from vitkit.runtime.data_parallel import IMAGES_PER_CORE, available_cores, thread_pool, torch_threads
+from vitkit.runtime.threaded_inference import IMAGES_PER_CORE, available_cores, thread_pool, torch_threads
 
 MAX_GRADIENT_VALUES = 2**26  # over all cores (256 MiB): larger models gain little
 

@@ -22,7 +22,7 @@ from vitkit.features.knn_eval import evaluate_knn
 from vitkit.training.recipe import Recipe
 from vitkit.training.recipes import get_recipe
 from vitkit.training.run_dir import read_recipe
-from vitkit.training.task import open_dataset, suggest_preprocess
+from vitkit.training.setup import open_dataset, suggest_preprocess
 from vitkit.training.train import train
 from vitkit.weights.load import load_model
 

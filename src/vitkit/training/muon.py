@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from vitkit.runtime.data_parallel import thread_pool
+from vitkit.runtime.threaded_inference import thread_pool
 from vitkit.training.fsdp import gather_full, local_tensor, shard_like
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at zero: five rounds bring all singular values to about 0.7 … 1.2

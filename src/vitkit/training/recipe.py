@@ -94,6 +94,8 @@ class Keep:
 
 @dataclass(frozen=True)
 class Recipe:
+    """Every setting of a training run. `override(["optimizer.lr=1e-3"])` returns a changed recipe."""
+
     expected_result: str = ""  # what a named recipe reached, on which data, in what time
     data: str = ""
     label: str = "label"

@@ -13,10 +13,10 @@ from vitkit.data.dataset import Split
 from vitkit.evaluation import Predictions, evaluate_predictions, predict_logits, predict_split
 from vitkit.evaluation.predictions import save_predictions
 from vitkit.model import ViT, create_model
-from vitkit.runtime.data_parallel import ThreadedInference
+from vitkit.runtime.threaded_inference import ThreadedInference
 from vitkit.training.checkpoint import TrainingState, read_best
 from vitkit.training.fsdp import is_sharded
-from vitkit.training.task import RunContext, make_model_info
+from vitkit.training.setup import RunContext, make_model_info
 from vitkit.weights.model_dir import WEIGHTS, save_model
 
 EVAL_BATCH_SIZE = 256
@@ -24,6 +24,8 @@ EVAL_BATCH_SIZE = 256
 
 @dataclass(frozen=True)
 class Result:
+    """The outcome of a training run: metrics of the best weights, duration, SHA-256 of the weights."""
+
     run: str
     val: dict[str, Any]
     test: dict[str, Any] | None

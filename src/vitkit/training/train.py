@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from vitkit.runtime.data_parallel import torch_threads
+from vitkit.runtime.threaded_inference import torch_threads
 from vitkit.training.distillation import load_teacher
 from vitkit.training.distributed import join
 from vitkit.training.init_from import load_init
@@ -20,8 +20,8 @@ from vitkit.training.log import Logger, OnRecord, RunLogger
 from vitkit.training.recipe import Recipe
 from vitkit.training.results import Result, finish
 from vitkit.training.run_dir import check_run_dir, is_restart, lock_run_dir, write_run_info
+from vitkit.training.setup import build_model, choose_model, make_context, make_state, open_dataset, open_task
 from vitkit.training.signals import InterruptHandler
-from vitkit.training.task import build_model, choose_model, make_context, make_state, open_dataset, open_task
 from vitkit.training.trainer import Trainer, preserved_rng
 
 

@@ -16,7 +16,7 @@ from vitkit.data.rng import uniform
 from vitkit.data.sampler import max_rank_rows
 from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluation import Predictions, evaluate_predictions
-from vitkit.runtime.data_parallel import torch_threads
+from vitkit.runtime.threaded_inference import torch_threads
 from vitkit.training.autotune import TunedSettings, tune
 from vitkit.training.checkpoint import TrainingState
 from vitkit.training.data_parallel import DataParallelBackward
@@ -27,8 +27,8 @@ from vitkit.training.loss import DistillationOutputs, distillation_loss, soft_ta
 from vitkit.training.optim import clip_gradients, set_learning_rate
 from vitkit.training.results import predict_test, predict_val
 from vitkit.training.schedule import image_size, lr_factor
+from vitkit.training.setup import RunContext
 from vitkit.training.signals import InterruptHandler
-from vitkit.training.task import RunContext
 
 TIMED_IMAGES = 256  # images that are evaluated to predict the duration of the final evaluation
 MAX_BAD_STEPS = 5  # consecutive steps without a finite gradient, after which a run stops

@@ -36,6 +36,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class ConvertReport:
+    """What `convert` read and wrote, and the measured difference between the two models."""
+
     read: LoadReport
     to: str
     layout: str

@@ -9,9 +9,9 @@ import torch
 
 from tests.data.small_data import ROWS, write_folder
 from vitkit.data.dataset import Split
+from vitkit.data.decode_pipeline import CorruptionBudget
 from vitkit.data.loader import BatchLoader, FileSource
 from vitkit.data.open import open_data
-from vitkit.data.pipeline import CorruptionBudget
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.sampler import Sampler, shuffle_windows
 from vitkit.data.shards import reader as shards

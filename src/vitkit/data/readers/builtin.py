@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vitkit.data.dataset import ArrayImages, Dataset, Split
-from vitkit.data.pipeline import Progress
+from vitkit.data.decode_pipeline import Progress
 from vitkit.data.progress import progress_bar
 from vitkit.data.readers.npz import check_arrays, read_npz
 from vitkit.data.split import from_arrays, stratified

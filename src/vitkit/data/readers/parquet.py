@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitkit.data.dataset import Dataset, FileImages, ImageSource
-from vitkit.data.pipeline import CORRUPT_LIMIT
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT
 from vitkit.data.readers.columns import IMAGE_COLUMNS, check_paths, find_column, parse_split, split_of_file
 from vitkit.data.shards.index import PackedStrings, SampleTable, Shard
 from vitkit.data.shards.reader import ShardImages

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from vitkit.data.dataset import Dataset, RawImage, Split
-from vitkit.data.pipeline import CORRUPT_LIMIT, CORRUPT_LIMIT_OPTIONS, read_split
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT, CORRUPT_LIMIT_OPTIONS, read_split
 from vitkit.data.progress import progress_bar
 from vitkit.data.readers.columns import parse_labels, split_of_file
 from vitkit.data.readers.folder import subfolders

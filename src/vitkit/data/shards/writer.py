@@ -22,8 +22,8 @@ from PIL import Image
 
 from vitkit.data.dataset import ArrayImages, Dataset, RawImage, ReadFailure, Split, unwrap_subsets
 from vitkit.data.decode import SUFFIXES, decode, read_header
+from vitkit.data.decode_pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, read_images
 from vitkit.data.fingerprint import HASH_BYTES, hash_content
-from vitkit.data.pipeline import CORRUPT_LIMIT, CorruptionBudget, Progress, read_images
 from vitkit.data.rng import permutation
 from vitkit.data.shards.index import IMAGE_COLUMN, INDEX, PackedStrings, SampleTable, Shard, write_index
 from vitkit.errors import CorruptImageError, DataError, UnknownNameError, UsageError, WorkError

@@ -4,7 +4,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from vitkit.serve.errors import APIError
-from vitkit.serve.parameters import EXPLAIN, PREDICT, parse
+from vitkit.serve.query_parameters import EXPLAIN, PREDICT, parse
 
 from .client import Server, noise_png
 

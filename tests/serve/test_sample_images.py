@@ -6,7 +6,7 @@ import pytest
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
-from vitkit.serve.samples import MAX_SAMPLES, content_type, load_samples
+from vitkit.serve.sample_images import MAX_SAMPLES, content_type, load_samples
 
 from .client import Server, noise_png
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vitkit.evaluation import Predictions, evaluate_predictions
-from vitkit.report.performance import performance_section
+from vitkit.report.accuracy import performance_section
 
 
 def test_the_cells_of_the_confusion_matrix_are_the_counts(runs: list[Path], page: str) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vitkit.plan.checkpoint import Failures, daly_interval, expected_seconds, goodput, young_interval
+from vitkit.plan.checkpoint_size import Failures, daly_interval, expected_seconds, goodput, young_interval
 from vitkit.plan.simulate import simulate_elapsed
 
 CASES = [Failures(3600, 10, 60), Failures(3600, 120, 300), Failures(600, 60, 30)]

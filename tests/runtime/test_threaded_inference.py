@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from tests.inference.conftest import small_model
 from vitkit.errors import InputError
-from vitkit.runtime import data_parallel
-from vitkit.runtime.data_parallel import ThreadedInference, available_cores, thread_pool, torch_threads
+from vitkit.runtime import threaded_inference
+from vitkit.runtime.threaded_inference import ThreadedInference, available_cores, thread_pool, torch_threads
 
 CORES = 4
 
@@ -82,7 +82,7 @@ def test_an_error_in_one_part_is_raised() -> None:
 
 
 def test_threads_that_create_pools_at_once_share_them_and_change_no_thread_count() -> None:
-    data_parallel._create_pool.cache_clear()
+    threaded_inference._create_pool.cache_clear()
     start, pools, counts = threading.Barrier(8), [], []
 
     def create(cores: int) -> None:

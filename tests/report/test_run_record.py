@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vitkit.errors import UsageError
-from vitkit.report.run import read_run
+from vitkit.report.run_record import read_run
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

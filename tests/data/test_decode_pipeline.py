@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitkit.data.dataset import FileImages, RawImage, ReadFailure, Split
-from vitkit.data.pipeline import CHUNK, CorruptionBudget, read_images, read_rows, read_split
+from vitkit.data.decode_pipeline import CHUNK, CorruptionBudget, read_images, read_rows, read_split
 from vitkit.errors import ConfigError, CorruptImageError, DataError
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vitkit.model import ViTConfig, create_model
-from vitkit.plan.checkpoint import state_bytes
+from vitkit.plan.checkpoint_size import state_bytes
 from vitkit.plan.job import Job
-from vitkit.plan.parameters import optimizer_bytes, parameters
+from vitkit.plan.parameter_count import optimizer_bytes, parameters
 from vitkit.training import recipe
 from vitkit.training.autotune import TunedSettings
 from vitkit.training.budget import Clock

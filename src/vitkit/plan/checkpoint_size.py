@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vitkit.plan.activations import FLOAT
 from vitkit.plan.job import Job
-from vitkit.plan.parameters import optimizer_bytes, parameters
+from vitkit.plan.parameter_count import optimizer_bytes, parameters
 
 
 def state_bytes(job: Job) -> int:

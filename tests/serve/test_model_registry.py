@@ -6,7 +6,7 @@ import pytest
 
 from vitkit.inference import Predictor
 from vitkit.serve.errors import APIError
-from vitkit.serve.models import ServedModel, load_models, model_name
+from vitkit.serve.model_registry import ServedModel, load_models, model_name
 
 from .client import Server
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from vitkit.atomic import write_json
 from vitkit.data.dataset import Dataset, ReadFailure, Split
+from vitkit.data.decode_pipeline import CorruptionBudget
 from vitkit.data.inspect import probe_sample, recommend_for
 from vitkit.data.loader import BatchLoader, BatchSource, View, make_source, make_view, pixels_of
 from vitkit.data.open import open_data
-from vitkit.data.pipeline import CorruptionBudget
 from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_mean_std
 from vitkit.data.progress import progress_bar
 from vitkit.data.readability import ReadabilityCache, filter_readable

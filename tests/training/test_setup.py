@@ -9,7 +9,7 @@ from tests.training.small import run
 from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.errors import ConfigError, UsageError
 from vitkit.training import Recipe
-from vitkit.training.task import choose_batch_size, choose_model
+from vitkit.training.setup import choose_batch_size, choose_model
 
 
 @pytest.mark.parametrize(("images", "batch"), [(10, 10), (33, 16), (1079, 32), (2640, 64), (50_000, 256), (10**6, 256)])

@@ -4,7 +4,7 @@ import pytest
 from safetensors.torch import save_file
 
 from tests.weights.conftest import tensors
-from vitkit.cli.model import is_checkpoint, open_config, open_model
+from vitkit.cli.model_args import is_checkpoint, open_config, open_model
 from vitkit.errors import UnknownNameError, UsageError
 from vitkit.model.variants import get_config
 from vitkit.weights.load import load_model
