@@ -15,8 +15,9 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
 from vitkit.training.run_dir import describe_environment
+from vitkit.training.train import train
 
 RESULTS = Path(__file__).parent / "results" / "ablation.jsonl"
 RECIPE = "cifar10_classic"

@@ -18,8 +18,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from vitkit.evaluation import mean_interval
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
 from vitkit.training.run_dir import describe_environment
+from vitkit.training.train import train
 
 RESULTS = Path(__file__).parent / "results" / "cifar10.jsonl"
 

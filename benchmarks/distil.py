@@ -19,7 +19,8 @@ import numpy as np
 from heading import heading
 
 from vitkit.evaluation import mean_interval
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
+from vitkit.training.train import train
 
 
 def main() -> None:

@@ -25,8 +25,9 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.features import choose_k, extract_features, fit_linear_probe, knn_predict
 from vitkit.features.extract import FeatureExtractor
 from vitkit.model import ModelInfo
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
 from vitkit.training.loss import distillation_loss
+from vitkit.training.train import train
 
 weights, grocery = shared("deit_tiny_patch16_224_in1k.safetensors"), shared("grocery.parquet")
 real = bool(weights and grocery) and not SHORT

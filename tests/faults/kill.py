@@ -97,7 +97,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data-parallel", action="store_true")
+    parser.add_argument("--data-parallel", "--spread", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         expected, found, kills = campaign(

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from vitkit.report import write_report
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
+from vitkit.training.train import train
 
 NASTY = '<i>cat & "dog"\'s'  # a class that would break a careless page
 

@@ -8,7 +8,8 @@ import pytest
 from vitkit.errors import UsageError
 from vitkit.report import LiveReport, write_report
 from vitkit.report import write as module
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
+from vitkit.training.train import train
 
 
 @pytest.fixture

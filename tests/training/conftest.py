@@ -6,7 +6,8 @@ import pytest
 
 from tests.training.multi_process import train as train_processes
 from tests.training.small import SMALL
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
+from vitkit.training.train import train
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,10 @@ import pytest
 from torch import Tensor
 
 from vitkit.errors import Interrupted
-from vitkit.training import Recipe, Result, get_recipe, train
+from vitkit.training import Recipe, Result, get_recipe
 from vitkit.training import trainer as loop
 from vitkit.training.checkpoint import find_latest
+from vitkit.training.train import train
 
 SHORT = ["budget.epochs=0.2", "budget.minutes=0", "budget.validate_every=0.1", "batch=32"]
 SMALL: dict[str, Any] = dict(width=16, depth=2, heads=2, head_width=8, mlp_width=32, patch_size=4, drop_path=0.1)

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from vitkit.data.loader import Batch
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
 from vitkit.training import trainer as loop
 from vitkit.training.autotune import TunedSettings, apply_explicit, precisions, tune
 from vitkit.training.distributed import World
 from vitkit.training.recipe import Budget, Machine, Recipe
+from vitkit.training.train import train
 
 CPU = World(0, 1, torch.device("cpu"))
 
@@ -98,7 +99,8 @@ def test_trials_use_the_final_image_size(tmp_path: Path, monkeypatch: pytest.Mon
 
 COMPILED = """
 import sys
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
+from vitkit.training.train import train
 print(train(get_recipe("digits").override(sys.argv[2:]), sys.argv[1], quiet=True).val["nll"])
 """
 

@@ -10,7 +10,8 @@ import torch
 
 from tests.training.small import load_latest
 from vitkit.errors import WorkError
-from vitkit.training import checkpoint, get_recipe, train
+from vitkit.training import checkpoint, get_recipe
+from vitkit.training.train import train
 
 
 def write(folder: Path, *steps: int, keep: int = 3) -> None:

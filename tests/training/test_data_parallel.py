@@ -13,10 +13,11 @@ from tests.training.small import SMALL, uninterrupted_and_resumed
 from vitkit.data.loader import BatchLoader
 from vitkit.model import ViT, create_model
 from vitkit.runtime.threaded_inference import torch_threads
-from vitkit.training import Recipe, Result, get_recipe, train
+from vitkit.training import Recipe, Result, get_recipe
 from vitkit.training import trainer as loop
 from vitkit.training.data_parallel import MAX_GRADIENT_VALUES, DataParallelBackward, data_parallel_cores
 from vitkit.training.loss import DistillationOutputs, soft_targets, supervised_loss
+from vitkit.training.train import train
 
 CORES = 3
 IMAGES = torch.randn(14, 3, 16, 16, generator=torch.Generator().manual_seed(0))

@@ -12,9 +12,10 @@ from tests.training.multi_process import train as train_processes
 from tests.training.small import SHORT, SMALL, train_until, uninterrupted_and_resumed
 from vitkit.data.dataset import ArrayImages, Split
 from vitkit.errors import ConfigError, UsageError
-from vitkit.training import Recipe, get_recipe, train
+from vitkit.training import Recipe, get_recipe
 from vitkit.training.distillation import make_teacher
 from vitkit.training.recipe import Distill
+from vitkit.training.train import train
 from vitkit.weights.load import load_model
 from vitkit.weights.model_dir import save_model
 

@@ -11,8 +11,9 @@ from tests.training.small import SMALL, finetune, uninterrupted_and_resumed
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError
 from vitkit.model import ModelInfo, create_model
-from vitkit.training import Recipe, get_recipe, train
+from vitkit.training import Recipe, get_recipe
 from vitkit.training.init_from import adapt_to_classes
+from vitkit.training.train import train
 from vitkit.weights.load import load_model
 from vitkit.weights.model_dir import save_model
 

@@ -10,8 +10,9 @@ from tests.training.small import SMALL
 from vitkit.cli.main import main
 from vitkit.errors import Interrupted, UsageError
 from vitkit.report.run_record import read_run
-from vitkit.training import get_recipe, ladder, train
+from vitkit.training import get_recipe, ladder
 from vitkit.training.ladder import run_stages
+from vitkit.training.train import train
 from vitkit.weights.load import load_model
 from vitkit.weights.model_dir import save_model
 

@@ -8,7 +8,8 @@ from PIL import Image
 
 from vitkit.data import loader as feed
 from vitkit.data.preprocess import Preprocess
-from vitkit.training import Result, get_recipe, train
+from vitkit.training import Result, get_recipe
+from vitkit.training.train import train
 
 SHORT = ["model=vit_nano_patch4_32", "config.depth=1", "batch=8", "budget.epochs=1", "augment.crop=pad"]
 SHORT += ["machine.precision=fp32", "machine.compile=off"]

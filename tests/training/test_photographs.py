@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vitkit.training import get_recipe, train
+from vitkit.training import get_recipe
+from vitkit.training.train import train
 
 pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'vitkit[data]'")
 

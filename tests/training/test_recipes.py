@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from vitkit.model import create_model
-from vitkit.training import Recipe, get_recipe, train
+from vitkit.training import Recipe, get_recipe
 from vitkit.training.recipes import RECIPES
+from vitkit.training.train import train
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.small import finetune, run
-from vitkit.training import train
+from vitkit.training.train import train
 
 
 def test_a_run_writes_all_its_files(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from tests.training.small import load_latest, recipe, run, uninterrupted_and_resumed
 from vitkit.errors import UsageError
-from vitkit.training import train
+from vitkit.training.train import train
 
 
 def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
 
 def test_two_runs_that_start_together_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other run finishes before this one has read its images."""
-    module = import_module("vitkit.training.train")  # the function of the same name hides it
+    module = import_module("vitkit.training.train")
     original = module.open_task
 
     def slowly(*given: Any, **named: Any) -> Any:

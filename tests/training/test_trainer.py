@@ -9,9 +9,9 @@ import torch
 
 from tests.training.small import load_latest, recipe, run, uninterrupted_and_resumed
 from vitkit.errors import WorkError
-from vitkit.training import train
 from vitkit.training import trainer as loop
 from vitkit.training.run_dir import read_recipe
+from vitkit.training.train import train
 from vitkit.weights.load import load_model
 
 

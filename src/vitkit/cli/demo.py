@@ -27,7 +27,8 @@ class Demo:
             "[bold]vitkit demo[/]: a Vision Transformer learns handwritten digits, 8×8 pixels in 16 patches"
         )
         from vitkit.report import LiveReport, write_report
-        from vitkit.training import get_recipe, train
+        from vitkit.training import get_recipe
+        from vitkit.training.train import train
 
         _replace_earlier_demo(Path(self.out))
         recipe = get_recipe("digits").replace(seed=self.seed)

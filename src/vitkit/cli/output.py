@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vitkit.data.progress import progress_bar as progress_bar
+from vitkit.data.progress_bar import progress_bar as progress_bar
 
 MIN_NAME, MIN_TEXT = 32, 12  # characters that the first and other text columns keep
 MAX_CLASS_ROWS = 60  # of one table

@@ -52,8 +52,8 @@ class Train:
 
     def run(self) -> int:
         from vitkit.report import LiveReport, write_report
-        from vitkit.training import train
         from vitkit.training.launch import is_launched, launch
+        from vitkit.training.train import train
 
         recipe = self.resolve()
         if self.processes > 1 and not is_launched():

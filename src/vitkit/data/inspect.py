@@ -16,7 +16,7 @@ from vitkit.data.dataset import Dataset, RawImage, ReadFailure, Split
 from vitkit.data.decode import decode, oriented_size, read_header
 from vitkit.data.decode_pipeline import Progress, read_images
 from vitkit.data.near_duplicates import group_duplicates, perceptual_hash, thumbnail
-from vitkit.data.recommend import Recommendation, recommend
+from vitkit.data.recommended_settings import Recommendation, recommend
 from vitkit.errors import CorruptImageError, DataError
 
 REDUCED_SIZE = (512, 512)  # a JPEG of more than twice this size is decoded at 1/2, 1/4 or 1/8

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitkit.data.dataset import Dataset
 from vitkit.data.decode_pipeline import CORRUPT_LIMIT
-from vitkit.data.readers.builtin import BUILTIN, open_builtin
+from vitkit.data.readers.builtin_datasets import BUILTIN, open_builtin
 from vitkit.data.readers.csv import read_csv
 from vitkit.data.readers.folder import read_folder, subfolders
 from vitkit.data.readers.npz import read_npz

@@ -23,7 +23,7 @@ from vitkit.data.shards.index import Shard
 from vitkit.data.shards.reader import ShardImages
 from vitkit.data.shards.storage import is_remote
 from vitkit.errors import CorruptImageError
-from vitkit.runtime.cache import cache_folder, write_cache_file
+from vitkit.runtime.cache_dir import cache_folder, write_cache_file
 from vitkit.runtime.threads import threaded_map
 
 

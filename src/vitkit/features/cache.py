@@ -21,7 +21,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WorkError
 from vitkit.features.extract import HEAD_PREFIXES, Features, extract_features
 from vitkit.model import ViT
-from vitkit.runtime.cache import cache_folder, prune
+from vitkit.runtime.cache_dir import cache_folder, prune
 from vitkit.weights.state_dict import hash_weights
 
 MAX_BYTES = 4 * 2**30  # size of the cache; the least recently used files are removed first

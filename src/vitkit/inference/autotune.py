@@ -19,7 +19,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import MissingExtraError, WorkError
 from vitkit.inference.engines import Engine, cache_key, make_engine
 from vitkit.model import ViT
-from vitkit.runtime.cache import cache_folder
+from vitkit.runtime.cache_dir import cache_folder
 from vitkit.runtime.device import bf16_inference_pays
 from vitkit.runtime.timing import medians, time_calls
 

@@ -29,7 +29,7 @@ from vitkit.export.graph import MAX_BATCH_SIZE, WRITERS, ignore_warnings
 from vitkit.export.metadata import ExportMetadata
 from vitkit.export.runtimes import ExportedModel, TorchModel
 from vitkit.model import ViT
-from vitkit.runtime.cache import cache_folder, prune
+from vitkit.runtime.cache_dir import cache_folder, prune
 from vitkit.runtime.device import bf16_inference_pays
 from vitkit.version import __version__
 from vitkit.weights.state_dict import hash_weights

@@ -5,7 +5,7 @@ import numpy as np
 from vitkit.data.dataset import Dataset
 from vitkit.data.inspect import ImageStats, probe_sample
 from vitkit.errors import VitkitError
-from vitkit.report.first_batch import FirstBatch, first_batch
+from vitkit.report.augmented_batch import FirstBatch, first_batch
 from vitkit.report.html import count, details, facts, heading, section, table, text
 from vitkit.report.images import tile, tiles
 from vitkit.report.run_assets import RunAssets

@@ -3,6 +3,5 @@
 from vitkit.training.recipe import Recipe
 from vitkit.training.recipes import RECIPES, get_recipe
 from vitkit.training.results import Result
-from vitkit.training.train import train
 
-__all__ = ["RECIPES", "Recipe", "Result", "get_recipe", "train"]
+__all__ = ["RECIPES", "Recipe", "Result", "get_recipe"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vitkit.atomic import write_json
-from vitkit.data.progress import progress_bar
+from vitkit.data.progress_bar import progress_bar
 from vitkit.errors import UsageError
 from vitkit.evaluation import evaluate_predictions
 from vitkit.features.knn_eval import evaluate_knn

@@ -99,10 +99,20 @@ def read_recipe(folder: Path) -> Recipe:
 def _check_same_recipe(new: Recipe, old: Recipe, folder: Path) -> None:
     """Raise if a setting differs that affects the result. Speed, memory and checkpoint settings may change."""
     same: dict[str, Any] = {"keep": new.keep, "machine": new.machine, "parallel": new.parallel, "expected_result": ""}
-    a, b = (json.loads(json.dumps(recipe.replace(**same).to_dict())) for recipe in (new, old))
-    for key in a:
-        if a[key] != b[key]:  # 0 equals 0.0
-            raise UsageError(f"--resume: {key} is {a[key]}, but {folder} was started with {b[key]}: use the same")
+    a, b = (_settings(json.loads(json.dumps(recipe.replace(**same).to_dict()))) for recipe in (new, old))
+    for key in a | b:
+        if a.get(key) != b.get(key):  # 0 equals 0.0
+            raise UsageError(
+                f"--resume: {key} is {a.get(key)}, but {folder} was started with {b.get(key)}: use the same"
+            )
+
+
+def _settings(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Return nested settings by their full path, such as `optimizer.lr`."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _settings(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
+    return flat
 
 
 def _read_json(path: Path) -> Any:

@@ -14,9 +14,9 @@ from vitkit.data.inspect import probe_sample, recommend_for
 from vitkit.data.loader import BatchLoader, BatchSource, View, make_source, make_view, pixels_of
 from vitkit.data.open import open_data
 from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_mean_std
-from vitkit.data.progress import progress_bar
+from vitkit.data.progress_bar import progress_bar
 from vitkit.data.readability import ReadabilityCache, filter_readable
-from vitkit.data.recommend import SMALL_SIDE, balanced_class_weights
+from vitkit.data.recommended_settings import SMALL_SIDE, balanced_class_weights
 from vitkit.data.sampler import PAIR, Sampler, shuffle_windows
 from vitkit.errors import ConfigError, DataError, UsageError
 from vitkit.model import ModelInfo, ViT, create_model

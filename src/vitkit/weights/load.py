@@ -17,7 +17,7 @@ from vitkit.weights.layouts import Layout
 from vitkit.weights.metadata import LoadReport
 from vitkit.weights.model_dir import find_model_dir, load_model_dir
 from vitkit.weights.resize import Side, adapt_model
-from vitkit.weights.sidecar import read_class_names, read_preprocess, read_sidecar
+from vitkit.weights.sidecar_config import read_class_names, read_preprocess, read_sidecar
 from vitkit.weights.state_dict import build_model, detect_layout, fold_register_positions, import_state_dict
 from vitkit.weights.tensor_files import find_weights, read_tensors
 

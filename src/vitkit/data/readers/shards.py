@@ -10,7 +10,7 @@ from PIL import Image
 
 from vitkit.data.dataset import Dataset, RawImage, Split
 from vitkit.data.decode_pipeline import CORRUPT_LIMIT, CORRUPT_LIMIT_OPTIONS, read_split
-from vitkit.data.progress import progress_bar
+from vitkit.data.progress_bar import progress_bar
 from vitkit.data.readers.columns import parse_labels, split_of_file
 from vitkit.data.readers.folder import subfolders
 from vitkit.data.readers.parquet import stream_parquet

@@ -22,7 +22,7 @@ from vitkit.data.fingerprint import HASH_BYTES, hash_content
 from vitkit.data.shards.index import PackedStrings
 from vitkit.data.shards.storage import FileStat, open_file, retry_remote
 from vitkit.errors import DataError
-from vitkit.runtime.cache import cache_folder, write_cache_file
+from vitkit.runtime.cache_dir import cache_folder, write_cache_file
 
 LABELS = (".cls", ".json", ".txt")  # in the order of preference
 MAX_LABEL = 2**20  # bytes: larger files are not labels

@@ -18,8 +18,8 @@ import pytest
 
 from vitkit.data.dataset import ArrayImages
 from vitkit.data.open import open_data
-from vitkit.data.readers import builtin
-from vitkit.data.readers.builtin import OFFICIAL, RemoteFile, download, open_builtin, unpickle
+from vitkit.data.readers import builtin_datasets
+from vitkit.data.readers.builtin_datasets import OFFICIAL, RemoteFile, download, open_builtin, unpickle
 from vitkit.errors import DataError
 
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -176,7 +176,7 @@ def mnist_files() -> dict[str, bytes]:
     train, test = random_images(30, 28, 28), random_images(10, 28, 28, seed=1)
     labels = np.arange(30, dtype=np.uint8) % 10
     arrays = (train, labels, test, labels[:10])
-    return {name: idx(array) for name, array in zip(builtin._IDX, arrays, strict=True)}
+    return {name: idx(array) for name, array in zip(builtin_datasets._IDX, arrays, strict=True)}
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])

@@ -20,11 +20,11 @@ import numpy as np
 
 from vitkit.data.dataset import ArrayImages, Dataset, Split
 from vitkit.data.decode_pipeline import Progress
-from vitkit.data.progress import progress_bar
+from vitkit.data.progress_bar import progress_bar
 from vitkit.data.readers.npz import check_arrays, read_npz
 from vitkit.data.split import from_arrays, stratified
 from vitkit.errors import DataError, MissingExtraError
-from vitkit.runtime.cache import data_folder
+from vitkit.runtime.cache_dir import data_folder
 
 CHUNK = 2**18  # bytes
 TIMEOUT = 30.0  # seconds without a byte

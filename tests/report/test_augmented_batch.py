@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from vitkit.report.first_batch import FirstBatch, first_batch
+from vitkit.report.augmented_batch import FirstBatch, first_batch
 from vitkit.report.run_assets import open_assets
 from vitkit.report.run_record import read_run
-from vitkit.training import Recipe, get_recipe, train
+from vitkit.training import Recipe, get_recipe
 from vitkit.training import trainer as loop
+from vitkit.training.train import train
 
 
 def seen_in_training(recipe: Recipe, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.Tensor, torch.Tensor]:

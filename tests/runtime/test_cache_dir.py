@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vitkit.runtime.cache import cache_folder, data_folder, prune
+from vitkit.runtime.cache_dir import cache_folder, data_folder, prune
 
 
 def test_folders_come_from_the_environment_before_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.data.recommend import FOR_DIGITS, FOR_PHOTOGRAPHS, FOR_SMALL_IMAGES, recommend
+from vitkit.data.recommended_settings import FOR_DIGITS, FOR_PHOTOGRAPHS, FOR_SMALL_IMAGES, recommend
 from vitkit.model.variants import VARIANTS
 
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from vitkit.data import progress
-from vitkit.data.progress import progress_bar
+from vitkit.data import progress_bar as progress
+from vitkit.data.progress_bar import progress_bar
 
 
 def test_nothing_is_printed_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
