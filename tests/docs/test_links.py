@@ -32,3 +32,10 @@ def test_every_image_is_used_on_a_page() -> None:
 def test_pages_contain_no_placeholders() -> None:
     for page in PAGES:
         assert not re.search(r"@[A-Z]+@|\bTODO\b|\bTBD\b|\bXXX\b", page.read_text(encoding="utf-8")), name(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_source_files_named_in_the_text_exist(page: Path) -> None:
+    named = re.findall(r"`((?:[\w.]+/)+\w+\.py)`", page.read_text(encoding="utf-8"))
+    bases = (ROOT, ROOT / "src" / "vitkit", page.parent)
+    assert not [path for path in named if not any((base / path).exists() for base in bases)]
