@@ -12,7 +12,7 @@ import torch
 from vitkit.data.loader import Batch
 from vitkit.training import get_recipe
 from vitkit.training import trainer as loop
-from vitkit.training.autotune import TunedSettings, apply_explicit, precisions, tune
+from vitkit.training.autotune import TunedSettings, apply_explicit, bf16_candidates, tune
 from vitkit.training.distributed import World
 from vitkit.training.recipe import Budget, Machine, Recipe
 from vitkit.training.train import train
@@ -32,8 +32,8 @@ def test_bf16_is_tried_only_if_it_may_be_faster(
     said: dict[str, bool], tried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: said)
-    assert precisions(Recipe(), CPU) == tried
-    assert precisions(Recipe(machine=Machine(precision="bf16")), CPU) == [True]
+    assert bf16_candidates(Recipe(), CPU) == tried
+    assert bf16_candidates(Recipe(machine=Machine(precision="bf16")), CPU) == [True]
 
 
 def test_a_resumed_run_keeps_tuned_settings_unless_its_recipe_is_explicit() -> None:

@@ -135,7 +135,7 @@ def test_remove_partial_removes_incomplete_files_only(tmp_path: Path) -> None:
     finished.wait()
     (tmp_path / f".step-00000003.safetensors.{platform.node()}-{finished.pid}.tmp").write_bytes(b"half")
     (tmp_path / "step-00000003.safetensors").write_bytes(b"killed before the manifest was written")
-    checkpoint.remove_partial(tmp_path)
+    checkpoint.remove_incomplete(tmp_path)
     assert sorted(tmp_path.iterdir()) == whole
 
 

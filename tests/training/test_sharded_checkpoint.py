@@ -29,7 +29,7 @@ def test_shards_of_an_interrupted_save_are_no_checkpoint(folder: Path, sharded: 
     (checkpoints / f"step-{HALF:08d}.json").unlink()
     os.replace(checkpoints / f"step-{HALF - 1:08d}", checkpoints / f".step-{HALF - 1:08d}.parts")
     (checkpoints / f"step-{HALF - 1:08d}.json").unlink()
-    checkpoint.remove_partial(checkpoints)
+    checkpoint.remove_incomplete(checkpoints)
     assert not list(checkpoints.glob(".step-*"))
     assert not (checkpoints / f"step-{HALF:08d}").exists()
     found = checkpoint.find_latest(checkpoints)

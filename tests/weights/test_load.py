@@ -36,6 +36,18 @@ def test_given_preprocessing_is_not_reported_as_an_assumption(bare, tmp_path):
         assert model.info.origin["assumed"] == list(report.assumed)
 
 
+def test_given_class_names_replace_the_line_about_unsuitable_ones(bare, tmp_path):
+    bare.rename(tmp_path / "model.safetensors")
+    sidecar = {"architecture": "vit_tiny_patch16_224", "label_names": ["cat", "dog"]}
+    (tmp_path / "config.json").write_text(json.dumps(sidecar), encoding="utf-8")
+    _, report = load_with_report(tmp_path)
+    assert "no class names: the 2 next to the weights do not fit 3 classes" in report.assumed
+    model, given = load_with_report(tmp_path, class_names=["cat", "dog", "fox"])
+    assert model.info.class_names == ("cat", "dog", "fox")
+    assert list(given.assumed) == [line for line in report.assumed if "class names" not in line]
+    assert model.info.origin["assumed"] == list(given.assumed)
+
+
 def test_real_weights_name_a_cat_and_an_espresso(deit, tmp_path, capsys):
     photographs(tmp_path)
     weights, names = map(str, deit)

@@ -45,7 +45,7 @@ def tune(recipe: Recipe, steps: int, trial: Trial, world: World) -> TunedSetting
     """Time a few trial steps and return the fastest settings. All processes use those of the main one."""
     machine = recipe.machine
     candidates = [
-        TunedSettings(made=True, bf16=bf16, micro_batch=machine.micro_batch) for bf16 in precisions(recipe, world)
+        TunedSettings(made=True, bf16=bf16, micro_batch=machine.micro_batch) for bf16 in bf16_candidates(recipe, world)
     ]
     needs_timing = len(candidates) > 1 or (
         machine.compile == "auto" and (world.device.type != "cpu" or candidates[0].bf16)
@@ -81,13 +81,14 @@ def _compile_pays(
     return bool(world.broadcast_scalar(float(faster)))
 
 
-def precisions(recipe: Recipe, world: World) -> list[bool]:
-    """Return which values of `bf16` to try. Emulated bf16 is not tried: it is slower, and a trial takes minutes.
+def bf16_candidates(recipe: Recipe, world: World) -> list[bool]:
+    """Return the values of `bf16` to time: the recipe's one if it is explicit, else both.
 
-    A sharded model communicates in the precision that it computes in and cannot change it, so there the device decides.
+    On a CPU that emulates bf16, `auto` returns only False. FSDP fixes the dtype when it shards the model, so `auto`
+    returns one value there: True if the GPU supports bf16.
     """
     if recipe.machine.precision == "auto" and uses_sharding(recipe, world):
-        return [world.device.type == "cuda" and torch.cuda.is_bf16_supported()]
+        return [world.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)]
     tries = [False, True] if world.device.type != "cpu" or bf16_support() > BF16.EMULATED else [False]
     return {"fp32": [False], "bf16": [True], "auto": tries}[recipe.machine.precision]
 

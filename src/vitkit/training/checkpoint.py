@@ -159,7 +159,7 @@ class Checkpointer:
 
     def find_latest(self) -> "SavedCheckpoint | None":
         """Return the checkpoint to resume from, if there is one; remove newer ones and what a killed run left."""
-        self.world.on_main(lambda: remove_partial(self.folder))
+        self.world.on_main(lambda: remove_incomplete(self.folder))
         saved = find_latest(self.folder, self.world)
         if saved:
             self.world.on_main(lambda: remove_newer(self.folder, saved.numbers["step"]))
@@ -295,8 +295,11 @@ def remove_stale_best(folder: Path, step: int) -> None:
             path.unlink()
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what killed runs left: temporary files, staged shards, and tensors without a manifest."""
+def remove_incomplete(folder: Path) -> None:
+    """Remove incomplete checkpoints that killed runs left.
+
+    These are stale temporary files, staged shards, and tensors without a manifest.
+    """
     remove_stale_temporaries(folder)
     for staging in folder.glob(".step-*.parts"):
         shutil.rmtree(staging, ignore_errors=True)

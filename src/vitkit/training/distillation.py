@@ -34,7 +34,10 @@ class Teacher:
     cached_logits: Tensor | None  # (N, K) of the unaugmented training images, if distill.sees=original
 
     def cached_targets(self, batch: Batch, device: torch.device) -> Tensor | None:
-        """Return the targets of the unaugmented images, to be mixed as the labels are; None without a cache."""
+        """Return the teacher's targets for the unaugmented images of the batch, from cached logits.
+
+        Return None if there is no cache. The caller applies mixup and CutMix to them, as to the labels.
+        """
         if self.cached_logits is None:
             return None
         return to_teacher_targets(self.cached_logits[torch.from_numpy(batch.keys.index)].to(device), self.settings)

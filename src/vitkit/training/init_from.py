@@ -59,7 +59,10 @@ def adapt_to_classes(
 
 
 def needs_probe(recipe: Recipe, model: ViT) -> bool:
-    """Is the classifier new, and to be fitted to the features before any training step?"""
+    """Return True if the recipe asks for a linear probe and the classifier is new.
+
+    A new classifier has no class names.
+    """
     return recipe.head == "probe" and not model.info.class_names
 
 

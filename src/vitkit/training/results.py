@@ -87,9 +87,10 @@ def _load_best_model(context: RunContext, state: TrainingState) -> ViT:
 
 
 def predict_val(context: RunContext, model: ViT, bf16: bool) -> Predictions:
-    """Predict the validation split, which may be held in memory. The ranks take turns with the batches.
+    """Compute the logits of the validation split.
 
-    All ranks run equally many, because the forward of a sharded model needs them all: surplus turns repeat the last.
+    Batches are dealt to the ranks in turn, and every rank returns all logits. A sharded forward is a collective, so
+    every rank runs the same number of batches. A rank without a batch left repeats the last one.
     """
     task, world, split = context.task, context.world, context.task.val
     batches = -(-len(split) // EVAL_BATCH_SIZE)

@@ -20,7 +20,7 @@ from vitkit.data.recommended_settings import SMALL_SIDE, balanced_class_weights
 from vitkit.data.sampler import PAIR, Sampler, shuffle_windows
 from vitkit.errors import ConfigError, DataError, UsageError
 from vitkit.model import ModelInfo, ViT, create_model
-from vitkit.training.autotune import TunedSettings, apply_explicit, precisions
+from vitkit.training.autotune import TunedSettings, apply_explicit, bf16_candidates
 from vitkit.training.budget import Clock
 from vitkit.training.checkpoint import Checkpointer, TrainingState
 from vitkit.training.data_parallel import data_parallel_cores
@@ -231,7 +231,7 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
     tuned = apply_explicit(TunedSettings(**saved.numbers["choice"]), recipe.machine) if saved else TunedSettings()
     model.set_grad_checkpointing(recipe.machine.checkpoint_blocks)
     if uses_sharding(recipe, world):
-        shard_model(model, world, tuned.bf16 if saved else precisions(recipe, world)[0])
+        shard_model(model, world, tuned.bf16 if saved else bf16_candidates(recipe, world)[0])
     steps = context.loader.sampler.steps(recipe.budget.epochs) if recipe.budget.epochs else 0
     state = TrainingState(
         model,

@@ -46,17 +46,24 @@ class Trainer:
         self.saved_at = time.monotonic()
         module = DistillationOutputs(state.model) if context.teacher else state.model
         self.module = wrap_ddp(module, state.model, context.world)
-        self.plain = DataParallelBackward(self.module, context.cores)
+        self.plain_backward = DataParallelBackward(self.module, context.cores)
 
     @cached_property
-    def compiled(self) -> DataParallelBackward:
-        """One core: threads cannot share a compiled module."""
+    def compiled_backward(self) -> DataParallelBackward:
+        """The backward pass through the compiled module, created on first use.
+
+        It runs on one core, because threads cannot share a compiled module.
+        """
         return DataParallelBackward(compile_module(self.module, self.state.model), cores=1)
 
     # ------------------------------------------------------------------------------------------------- the loop
 
     def fit(self) -> None:
-        """Train until the budget is spent, with validations and checkpoints. Raise `Interrupted` after a signal."""
+        """Train until the budget of epochs or minutes is used up, or until early stopping.
+
+        Validate and save checkpoints on the way. After a signal or the death of the launcher, save a checkpoint and
+        raise `Interrupted`.
+        """
         context, state, clock = self.context, self.state, self.state.clock
         metrics, validate_every = StepMetrics(), self._validation_interval()
         with torch_threads(self._threads_between_steps()):
@@ -147,7 +154,8 @@ class Trainer:
 
         total, correct = torch.zeros((), device=device), torch.zeros((), device=device)
         most = max_rank_rows(context.batch_size, ranks)
-        micro_batch, parallel = tuned.micro_batch or most, self.compiled if tuned.compile else self.plain
+        micro_batch = tuned.micro_batch or most
+        parallel = self.compiled_backward if tuned.compile else self.plain_backward
         for start in range(0, most, micro_batch):
             rows = slice(start, min(start + micro_batch, len(images))) if start < len(images) else slice(0, 1)
             weight = (rows.stop - rows.start) * ranks / context.batch_size if start < len(images) else 0.0

@@ -16,7 +16,7 @@ from vitkit.errors import UnknownNameError, WeightsError, first_line
 from vitkit.model import ModelInfo, ViT, ViTConfig
 from vitkit.weights import hf_config, hub, timm_config
 from vitkit.weights.layouts import TARGETS, Layout
-from vitkit.weights.load import load_foreign, load_with_report
+from vitkit.weights.load import load_foreign_checkpoint, load_with_report
 from vitkit.weights.metadata import LoadReport
 from vitkit.weights.model_dir import save_model
 from vitkit.weights.reference_models import ReferenceUnavailable, run_reference
@@ -77,7 +77,9 @@ def convert(source: str | Path, out: str | Path, to: str, **options: Any) -> Con
         layout, tensors, notes, path = written.layout.name, len(written.tensors), written.notes, written.path
         overrides = {"heads": model.config.heads, "mlp": model.config.mlp, "image_size": model.config.image_size}
         alone = path.is_dir() and not (path / "config.json").exists()
-        back, _ = load_foreign(next(p for p in path.iterdir() if p.stem == "model") if alone else path, overrides)
+        back, _ = load_foreign_checkpoint(
+            next(p for p in path.iterdir() if p.stem == "model") if alone else path, overrides
+        )
         differences.append(_compare_with_library("result", layout, path, model, images, written))
     differences.append(_compare("round trip", model, back, images))
     return ConvertReport(report, to, layout, str(path), tensors, notes, tuple(differences))

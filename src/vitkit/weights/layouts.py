@@ -51,20 +51,20 @@ def row(ours: str, *theirs: str, transform: str = "same", when: str = "") -> tup
 
 
 def pair(ours: str, *theirs: str, transform: str = "same", when: str = "") -> tuple[KeyRule, ...]:
-    """Rules for weight and bias of a linear layer or a norm."""
+    """Return the key rules for weight and bias of a linear layer or a norm."""
     return tuple(KeyRule(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs), transform, when) for p in ("weight", "bias"))
 
 
-def dense(ours: str, *theirs: str, transform: str = "kernel", bias: str = "same") -> tuple[KeyRule, ...]:
-    """Rules for a linear layer of Flax."""
+def flax_linear(ours: str, *theirs: str, transform: str = "kernel", bias: str = "same") -> tuple[KeyRule, ...]:
+    """Return the key rules for a linear layer of Flax, which calls its weight `kernel`."""
     return (
         KeyRule(f"{ours}.weight", tuple(f"{t}/kernel" for t in theirs), transform),
         KeyRule(f"{ours}.bias", tuple(f"{t}/bias" for t in theirs), bias),
     )
 
 
-def scale(ours: str, theirs: str) -> tuple[KeyRule, ...]:
-    """Rules for a norm of Flax."""
+def flax_norm(ours: str, theirs: str) -> tuple[KeyRule, ...]:
+    """Return the key rules for a LayerNorm of Flax, which calls its weight `scale`."""
     return KeyRule(f"{ours}.weight", (f"{theirs}/scale",)), KeyRule(f"{ours}.bias", (f"{theirs}/bias",))
 
 
@@ -321,16 +321,16 @@ def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[KeyRul
     return (
         *row("cls_token", "cls"),
         *row("pos_embed", position),
-        *dense("patch_embed.proj", "embedding", transform="conv"),
-        *scale("blocks.{i}.norm1", b + "LayerNorm_0"),
-        *dense("blocks.{i}.attn.qkv", *qkv, transform="heads in", bias="heads bias"),
-        *dense("blocks.{i}.attn.proj", f"{b}{attention}/out", transform="heads out"),
-        *scale("blocks.{i}.norm2", b + norm2),
-        *dense("blocks.{i}.mlp.fc1", f"{b}{mlp}/Dense_0"),
-        *dense("blocks.{i}.mlp.fc2", f"{b}{mlp}/Dense_1"),
-        *scale("norm", "Transformer/encoder_norm"),
-        *dense("pre_logits.fc", "pre_logits"),
-        *dense("head", "head"),
+        *flax_linear("patch_embed.proj", "embedding", transform="conv"),
+        *flax_norm("blocks.{i}.norm1", b + "LayerNorm_0"),
+        *flax_linear("blocks.{i}.attn.qkv", *qkv, transform="heads in", bias="heads bias"),
+        *flax_linear("blocks.{i}.attn.proj", f"{b}{attention}/out", transform="heads out"),
+        *flax_norm("blocks.{i}.norm2", b + norm2),
+        *flax_linear("blocks.{i}.mlp.fc1", f"{b}{mlp}/Dense_0"),
+        *flax_linear("blocks.{i}.mlp.fc2", f"{b}{mlp}/Dense_1"),
+        *flax_norm("norm", "Transformer/encoder_norm"),
+        *flax_linear("pre_logits.fc", "pre_logits"),
+        *flax_linear("head", "head"),
     )
 
 

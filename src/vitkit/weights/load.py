@@ -62,14 +62,18 @@ def load_with_report(
     in_channels: int | None = None,
     num_classes: int | None = None,
 ) -> tuple[ViT, LoadReport]:
-    """Load a model as `load_model` does, and also return the report."""
+    """Load a model as `load_model` does, and return it with a report.
+
+    The report contains the source, its layout, the config, the number of tensors used, the tensors ignored or filled
+    with zeros, the assumptions, and the adaptations.
+    """
     path = hub.resolve(source)
     model_dir = find_model_dir(path)
     if model_dir and config:
         overrides = ", ".join(f"`{name}`" for name in config)
         raise WeightsError(f"{source} defines its own architecture; remove the {overrides} override")
     name = str(source) if hub.is_name(source) else path.name
-    model, report = load_model_dir(model_dir) if model_dir else load_foreign(path, config, name)
+    model, report = load_model_dir(model_dir) if model_dir else load_foreign_checkpoint(path, config, name)
     if preprocess is not None:
         model.info = model.info.replace(preprocess=read_preprocess(preprocess))
     model, changes = adapt_model(model, image_size, patch_size, in_channels, num_classes)
@@ -78,8 +82,10 @@ def load_with_report(
         if len(names) != model.config.num_classes:
             raise WeightsError(f"{len(names)} class names for a model of {model.config.num_classes} classes ({source})")
         model.info = model.info.replace(class_names=names)
-    if changes or preprocess is not None:
-        assumed = [line for line in report.assumed if preprocess is None or not line.startswith("preprocessing: ")]
+    given = (("preprocessing: ", preprocess), ("no class names: ", class_names))
+    replaced = tuple(prefix for prefix, value in given if value is not None)
+    if changes or replaced:
+        assumed = [line for line in report.assumed if not line.startswith(replaced)]
         report = dataclasses.replace(report, config=model.config, assumed=assumed, adapted=changes)
         if not model_dir:
             model.info = model.info.replace(origin=report.origin())
@@ -90,11 +96,17 @@ def read_config(source: str | Path) -> ViTConfig:
     """Return the config of anything that `load_model` can load."""
     path = hub.resolve(source)
     model_dir = find_model_dir(path)
-    return model_dir.config if model_dir else load_foreign(path)[1].config
+    return model_dir.config if model_dir else load_foreign_checkpoint(path)[1].config
 
 
-def load_foreign(source: Path, overrides: Mapping[str, Any] | None = None, name: str = "") -> tuple[ViT, LoadReport]:
-    """Load weights of another library. `overrides` are config values that the tensors do not show."""
+def load_foreign_checkpoint(
+    source: Path, overrides: Mapping[str, Any] | None = None, name: str = ""
+) -> tuple[ViT, LoadReport]:
+    """Load a checkpoint of another library as float32, and report how it was converted.
+
+    `overrides` are config values that the tensor shapes do not determine; they take precedence over config files next
+    to the weights. `name` is the source to report, by default the file name.
+    """
     path = find_weights(source)
     raw, note = read_tensors(path)
     sidecar = read_sidecar(path)

@@ -27,7 +27,7 @@ def run_reference(layout: str, path: Path, tensors: Mapping[str, Tensor], config
     """Return the logits of the library's own model, loaded from the file or folder at `path`."""
     if layout not in _RUNNERS:
         raise ReferenceUnavailable(f"there is no reference implementation for {layout}")
-    with _quiet():
+    with _silenced_output():
         return _RUNNERS[layout](path, tensors, config, images)
 
 
@@ -113,7 +113,7 @@ def _complete_torchvision() -> torch.library.Library | None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the libraries' progress bars and warnings."""
+def _silenced_output() -> Iterator[None]:
+    """Discard everything that is written to sys.stdout and sys.stderr, such as progress bars and warnings."""
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         yield

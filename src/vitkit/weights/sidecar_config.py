@@ -72,7 +72,11 @@ def _read_open_clip(values: Mapping[str, Any]) -> SidecarConfig:
 
 
 def read_class_names(source: Sequence[str] | str | Path) -> tuple[str, ...]:
-    """Return names as given, or read a file: a JSON list, {"0": name, …}, an object with such a list, or lines."""
+    """Return a sequence of names as a tuple, or read the names from a file; a string is a path.
+
+    A .json file contains a list, {"0": name, …}, or an object with a list under a key such as "class_names". Any other
+    file contains one name per line.
+    """
     if not isinstance(source, str | Path):
         return tuple(source)
     path = Path(source)

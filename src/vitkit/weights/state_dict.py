@@ -225,7 +225,10 @@ def _zero_class_position(state: State, config: ViTConfig) -> tuple[State, ViTCon
 
 
 def _class_position_into_token(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
-    """For models with registers: timm has position rows for class token and registers, or for neither."""
+    """Add the position row of the class token to the class token, and remove the row, in models with registers.
+
+    timm's position table has rows for the class token and the registers, or for neither.
+    """
     if config.position != "learned" or not config.class_position or not config.class_token or not config.registers:
         return state, config
     table = state["pos_embed"]
@@ -234,7 +237,10 @@ def _class_position_into_token(state: State, config: ViTConfig) -> tuple[State, 
 
 
 def _patch_bias_into_positions(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
-    """For models with a norm before the blocks: there timm's patch projection has no bias."""
+    """Add the bias of the patch projection to the patch rows of the position table, and remove it.
+
+    timm's patch projection has no bias if a norm precedes the blocks.
+    """
     if config.position != "learned" or not config.pre_norm or "patch_embed.proj.bias" not in state:
         return state, config
     table, bias = state["pos_embed"].clone(), state["patch_embed.proj.bias"]
