@@ -60,11 +60,11 @@ class ImageSource:
         raise NotImplementedError
 
     def name(self, index: int, /) -> str:
-        """Return what messages call the image: its path, or its position in a file."""
+        """Return the name of the image for messages: its path, or its position in a file."""
         raise NotImplementedError
 
     def read_many(self, indices: np.ndarray, /) -> list[RawImage | ReadFailure]:
-        """Return several images, or why they cannot be read."""
+        """Return the images at `indices`; a `ReadFailure` takes the place of an unreadable one."""
         return [self._read(int(index)) for index in indices]
 
     def storage_order(self, indices: np.ndarray, /) -> np.ndarray:
@@ -72,7 +72,7 @@ class ImageSource:
         return np.arange(len(indices))
 
     def content_hash(self, index: int, /) -> bytes:
-        """Return 16 bytes that are equal for equal content. If it cannot be read, they depend on the name."""
+        """Return 16 bytes that are equal for equal content. For unreadable content they depend on the name."""
         try:
             return hash_content(self[index])
         except CorruptImageError:
@@ -158,7 +158,7 @@ class FileImages(ImageSource):
 
 
 def unwrap_subsets(images: ImageSource) -> tuple[ImageSource, np.ndarray | None]:
-    """Return the images below all subsets, and which of them are selected (None: all)."""
+    """Return the images below all subsets, and the indices of the selected ones (None: all)."""
     rows = None
     while isinstance(images, ImageSubset):
         rows = images.indices if rows is None else images.indices[rows]
@@ -192,7 +192,7 @@ class Split:
         return self.hashes if self.hashes is not None else hash_images(self.images)
 
     def fingerprint(self, class_names: Sequence[str]) -> str:
-        """Return the SHA-256 of labels and content; above `CONTENT_LIMIT`, of the content of that many images."""
+        """Return the SHA-256 of labels and content. Above `CONTENT_LIMIT` images, only that many are hashed."""
         rows = np.arange(len(self))
         if len(self) > CONTENT_LIMIT and self.hashes is None:
             rows = np.linspace(0, len(self) - 1, CONTENT_LIMIT).astype(np.int64)
@@ -212,7 +212,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of which content is in which split under which class name (see fingerprint.py)."""
+        """SHA-256 of the content, split and class name of the images (see fingerprint.py)."""
         total = hashlib.sha256()
         for name in sorted(self.splits):
             total.update(f"{name} {self.splits[name].fingerprint(self.class_names)}\n".encode())

@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]  # (done, total)
 
 
 class CorruptionBudget:
-    """Count unreadable images; raise `DataError` when they exceed the fraction `limit` of `total`."""
+    """Counts unreadable images, and raises `DataError` when they exceed the fraction `limit` of `total`."""
 
     def __init__(self, total: int, limit: float = CORRUPT_LIMIT) -> None:
         if not 0 <= limit <= 1:
@@ -40,7 +40,7 @@ class CorruptionBudget:
         return failure.name in self._found
 
     def add(self, *failures: ReadFailure) -> None:
-        """Count each image once, however often it fails."""
+        """Count the images that failed, each once. Raise `DataError` above the limit."""
         self._found |= {failure.name: failure for failure in failures}
         if len(self._found) > self.limit * self.total:
             raise DataError(
@@ -53,7 +53,7 @@ class CorruptionBudget:
 def read_images(
     images: ImageSource, indices: np.ndarray, convert: Convert, threads: int = THREADS, ahead: int = AHEAD
 ) -> Iterator[Any]:
-    """Yield `convert(image, name)`, or a `ReadFailure`, for each of these images in the given order."""
+    """Yield `convert(image, name)`, or a `ReadFailure`, for each image of `indices`, in this order."""
     chunk = CHUNK if len(indices) > CHUNK * threads else 1
 
     def convert_one(index: int, image: RawImage | ReadFailure) -> Any:
@@ -92,9 +92,10 @@ def read_rows(
     progress: Progress | None = None,
     threads: int = THREADS,
 ) -> tuple[list[Any], np.ndarray, list[ReadFailure]]:
-    """Convert these images of a split; return the results, the readable rows, and the failures.
+    """Convert the images `rows` of a split. Return the results, the readable rows, and the failures.
 
-    Images are read in the order of the disk and returned in the order of `rows`. The limit counts from the whole split.
+    Images are read in storage order and returned in the order of `rows`. `corrupt_limit` is a fraction of the whole
+    split.
     """
     order = split.images.storage_order(rows)
     budget, results = CorruptionBudget(len(split), corrupt_limit), dict[int, Any]()

@@ -42,7 +42,7 @@ def hash_name(name: str) -> bytes:
 
 
 def fingerprint_split(labels: np.ndarray, class_names: Sequence[str], rows: np.ndarray, hashes: np.ndarray) -> str:
-    """Return the SHA-256 of all labels of a split and of the content hashes of these rows."""
+    """Return the SHA-256 of all labels of a split and of the content hashes of `rows`."""
     total = hashlib.sha256(f"{len(labels)} images\n".encode())
     counts = np.bincount(labels, minlength=len(class_names))
     for name, count in sorted((n, int(c)) for n, c in zip(class_names, counts, strict=True) if c):

@@ -48,19 +48,19 @@ class Member:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """A group of duplicate images: `kind` is "bytes" or "pixels" if these are equal, else "near"."""
+    """A group of duplicate images: `kind` is "bytes" or "pixels" if their bytes or pixels are equal, else "near"."""
 
     kind: str
     members: Sequence[Member]
 
     @property
     def leaks(self) -> bool:
-        """Whether the group spans several splits."""
+        """True if the group spans several splits."""
         return len({m.split for m in self.members}) > 1
 
     @property
     def conflicts(self) -> bool:
-        """Whether the group has several labels: at least one is wrong, or the classes overlap."""
+        """True if the group has several labels: at least one is wrong, or the classes overlap."""
         return len({m.label for m in self.members}) > 1
 
 
@@ -115,7 +115,7 @@ class Inspection:
 
 
 def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: int | None = None) -> Inspection:
-    """Decode every image once and return what was found. `progress(done, total)` is called for each image."""
+    """Decode every image once; return statistics, faults, advice. `progress(done, total)` is called for each image."""
     members, stats, corrupt = _scan(dataset, progress, threads or os.cpu_count() or 1)
     if not stats:
         raise DataError(f"{dataset.name}: none of its {len(corrupt):,} images can be decoded, such as {corrupt[0][1]}")
@@ -155,7 +155,7 @@ def recommend_for(train_counts: np.ndarray, stats: Sequence[ImageStats]) -> Reco
 
 
 def probe_sample(split: Split, most: int = 64) -> list[ImageStats]:
-    """Probe about `most` evenly spaced images of a split. Undecodable ones are skipped."""
+    """Return the properties of about `most` evenly spaced images of a split. Undecodable images are left out."""
     stats = []
     for index in range(0, len(split), max(len(split) // most, 1)):
         with contextlib.suppress(CorruptImageError):

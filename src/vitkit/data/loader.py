@@ -44,15 +44,15 @@ class Batch:
 
 
 class BatchSource(Protocol):
-    """Where the images of a training batch come from."""
+    """Provides the images of training batches."""
 
     @property
     def threads(self) -> int:
-        """The number of batches that are worth making at once."""
+        """The number of batches to make concurrently."""
         ...
 
     def fetch(self, keys: SampleKeys, size: Size) -> Tensor | Mapping[int, ReadFailure]:
-        """Return augmented images (B, C, H, W) uint8; or, by sample index, the images that cannot be read."""
+        """Return augmented images (B, C, H, W) uint8; if some cannot be read, return their failures by sample index."""
         ...
 
 
@@ -96,7 +96,7 @@ class FileSource:
     def _random_resized_crops(
         self, preprocess: Preprocess, keys: SampleKeys, images: Sequence[RawImage], names: Sequence[str]
     ) -> list[np.ndarray]:
-        """Read the headers, draw the boxes of the batch, then decode each image no larger than its box needs."""
+        """Return random crops, resized. Each image is decoded no larger than its box needs, which the header shows."""
         headers = [read_header(image, name) for image, name in zip(images, names, strict=True)]
         widths, heights = np.array([oriented_size(header) for header in headers]).T
         boxes = draw_crop_boxes(keys, self.augment, widths, heights).tolist()
@@ -117,9 +117,9 @@ def make_source(
     progress: Progress | None = None,
     cache: ReadabilityCache | None = None,
 ) -> tuple[BatchSource, Split, list[ReadFailure]]:
-    """Return a source, the split without unreadable images, and the failures.
+    """Return a source of training batches, the split without unreadable images, and the failures.
 
-    Images are held in memory if they fit and if augmentation does not need their original size.
+    The source holds its images in memory if they fit and if augmentation does not need their original size.
     """
     keeps_size = augment.crop != "resized" or _unchanged_pixels(split, preprocess) is not None
     if fits_memory(split, preprocess) and keeps_size:
@@ -137,7 +137,7 @@ def fits_memory(split: Split, preprocess: Preprocess) -> bool:
 def load_pixels(
     split: Split, preprocess: Preprocess, corrupt_limit: float, progress: Progress | None = None
 ) -> tuple[Tensor, Split, list[ReadFailure]]:
-    """Return a preprocessed split, (N, C, H, W) uint8, the split without unreadable images, and the failures."""
+    """Return the preprocessed images, (N, C, H, W) uint8, the split without unreadable images, and the failures."""
     if (pixels := _unchanged_pixels(split, preprocess)) is not None:
         return pixels, split, []
     images, readable, failures = read_split(split, preprocess, corrupt_limit, progress)
@@ -146,7 +146,7 @@ def load_pixels(
 
 
 def pixels_of(split: Split) -> np.ndarray | None:
-    """Return the pixels of a split that is one array; None for other splits."""
+    """Return the pixels of a split whose images are one array; None for other splits."""
     images, rows = unwrap_subsets(split.images)
     if not isinstance(images, ArrayImages):
         return None
@@ -154,7 +154,7 @@ def pixels_of(split: Split) -> np.ndarray | None:
 
 
 def _unchanged_pixels(split: Split, preprocess: Preprocess) -> Tensor | None:
-    """Return the pixels of an array that preprocessing would not change."""
+    """Return the pixels of a split that is an array and that preprocessing would not change; None for others."""
     pixels = pixels_of(split)
     if pixels is None or preprocess.crop_fraction != 1:
         return None
@@ -166,7 +166,7 @@ def _unchanged_pixels(split: Split, preprocess: Preprocess) -> Tensor | None:
 
 @dataclass(frozen=True)
 class BatchLoader:
-    """Make training batches by step; `rank` (of how many) selects this process's part of each.
+    """Makes the training batch of any step. `rank`, (rank, number of ranks), selects the rows of this process.
 
     With a `budget`, a sample that became unreadable during the run is replaced by the next one in the split, logged and
     counted. Every process, and a resumed run, replaces it by the same sample. Without a budget it is an error.
@@ -196,7 +196,7 @@ class BatchLoader:
         return keys
 
     def stream(self, start: int, size_at: Callable[[int], Size], workers: int) -> Iterator[Batch]:
-        """Yield batches from a step on, without end, made in advance by threads or by worker processes."""
+        """Yield batches without end, from the step `start` on. Threads or worker processes make them in advance."""
         if workers == 0:
             threads = self.source.threads
             yield from threaded_map(lambda step: self.batch(step, size_at(step)), count(start), threads, ahead=threads)
@@ -226,7 +226,7 @@ def _ignore_first_signal(worker: int) -> None:
 
 
 class _StepDataset(TorchDataset[Batch]):
-    """(step, size) → batch, for the worker processes of a DataLoader."""
+    """Maps (step, size) to a batch, for the worker processes of a DataLoader."""
 
     def __init__(self, loader: BatchLoader) -> None:
         self.loader = loader
@@ -239,7 +239,7 @@ class View(Protocol):
     """A preprocessed split that can be read in order as often as needed."""
 
     def batches(self, batch_size: int, which: Sequence[int] | None = None) -> Iterator[Tensor]:
-        """Yield (at most `batch_size`, C, H, W) uint8: all batches, or those of these numbers."""
+        """Yield batches of at most `batch_size` images, (B, C, H, W) uint8: all, or only the numbers in `which`."""
         ...
 
 
@@ -253,7 +253,7 @@ class CachedView:
 
 @dataclass(frozen=True)
 class StreamingView:
-    """Decode by threads while the model works on the previous batch. An unreadable image is an error."""
+    """Decodes by threads while the model works on the previous batch. An unreadable image is an error."""
 
     split: Split
     preprocess: Preprocess
@@ -283,7 +283,7 @@ def make_view(
 ) -> tuple[View, Split, list[ReadFailure]]:
     """Return a view of the readable images, the split of these images, and the failures.
 
-    It is held in memory if it fits; the pixels are the same either way.
+    The view holds its pixels in memory if they fit; they are the same either way.
     """
     if fits_memory(split, preprocess):
         pixels, readable, failures = load_pixels(split, preprocess, corrupt_limit, progress)
@@ -293,7 +293,7 @@ def make_view(
 
 
 class SplitReader:
-    """Read a split once, in batches. After the last batch, `indices` and `skipped` tell which images were read."""
+    """Reads a split once, in batches. After the last one, `indices` are the images read, `skipped` the failures."""
 
     def __init__(
         self,

@@ -62,11 +62,11 @@ class Preprocess:
         return type(self).from_dict({**self.to_dict(), **changes})
 
     def __call__(self, encoded: ImageSource, name: str | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
-        """Return a (C, H, W) uint8 tensor."""
+        """Return the preprocessed image as a (C, H, W) uint8 tensor."""
         return torch.from_numpy(self.array(encoded, name, max_pixels)).permute(2, 0, 1).contiguous()
 
     def batch(self, images: Iterable[ImageSource]) -> Tensor:
-        """Return a (B, C, H, W) uint8 tensor."""
+        """Return the preprocessed images as a (B, C, H, W) uint8 tensor."""
         return torch.stack([self(image) for image in images])
 
     def array(self, encoded: ImageSource, name: str | None = None, max_pixels: int = MAX_PIXELS) -> np.ndarray:

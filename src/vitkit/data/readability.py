@@ -53,9 +53,10 @@ def filter_readable(
     cache: ReadabilityCache | None = None,
     trust_packed: bool = False,
 ) -> tuple[Split, list[ReadFailure]]:
-    """Return the images that `check(image, name)` (`Preprocess.check_decodable`) accepts, and the failures.
+    """Return the split of the images that `check(image, name)` accepts, and the failures.
 
-    With `trust_packed`, images that were decoded when they were packed are not checked if their shard is unchanged.
+    `check` is `Preprocess.check_decodable`, for example. With `trust_packed`, images in unchanged shards of `vitkit
+    pack` are not checked, because packing decoded them.
     """
     trusted = _in_unchanged_shards(split.images, cache) if trust_packed else np.zeros(len(split), bool)
     rows = np.flatnonzero(~trusted)
@@ -78,7 +79,7 @@ def _digests(images: ImageSource, rows: np.ndarray) -> np.ndarray:
 
 
 def _digest(images: ImageSource, index: int) -> int:
-    """Return a digest of what identifies the image; 0 if nothing does, and it has to be checked each time."""
+    """Return a digest of the image's content or file; 0 if it cannot be read, so that it is checked in every run."""
     if isinstance(images, ImageSubset):
         return _digest(images.images, int(images.indices[index]))
     try:
@@ -102,8 +103,8 @@ def _digest(images: ImageSource, index: int) -> int:
 def _in_unchanged_shards(images: ImageSource, cache: ReadabilityCache | None) -> np.ndarray:
     """Return a mask of the images whose shard has not changed since it was packed.
 
-    The SHA-256 of a local shard is computed. For a remote one only the size is compared, and every image is checked by
-    its CRC-32 when it is read.
+    The SHA-256 of a local shard is compared. For a remote shard only the size is, and every image is checked by its
+    CRC-32 when it is read.
     """
     found, rows = unwrap_subsets(images)
     if not isinstance(found, ShardImages) or not found.packed:

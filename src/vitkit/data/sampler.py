@@ -97,7 +97,7 @@ def _window_order(windows: ShuffleWindows, seed: int, epoch: int, number: int) -
 
 @dataclass(frozen=True)
 class Sampler:
-    """Shuffle `count` samples anew in every epoch.
+    """Shuffles `count` samples anew in every epoch.
 
     `repeats` is for repeated augmentation (Hoffer et al. 2020): each sample comes this many times close together, with
     different draws, and an epoch shows correspondingly fewer samples. `weights` samples with replacement, in proportion

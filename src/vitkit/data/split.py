@@ -16,7 +16,7 @@ MAX_CLASSES = 100_000  # larger numbers in a label column are not class indices
 
 @dataclass(frozen=True)
 class RawDataset:
-    """What a reader returns: one row per image, in the order of the source."""
+    """The result of a reader: one row per image, in the order of the source."""
 
     name: str
     images: ImageSource
@@ -62,7 +62,7 @@ def _resolve_labels(raw: RawDataset) -> tuple[np.ndarray, list[str], list[str]]:
 
 
 def _class_order(names: Iterable[str]) -> list[str]:
-    """Sort by name, or by number if all names are numbers."""
+    """Return the names sorted, by number if all names are numbers."""
     distinct = sorted(set(names))
     return sorted(distinct, key=int) if all(n.isdecimal() for n in distinct) else distinct
 
@@ -110,8 +110,8 @@ def stratified(split: Split, fraction: float, seed: int) -> np.ndarray:
     """Return a mask of the images to set aside: this fraction of every class, at least one image, never all of them.
 
     The choice depends on seed and content alone. Within a class the images are ranked by a hash of both, and the first
-    ones taken. Exact copies share a rank, so they stay together. Above `CONTENT_LIMIT` image files, names are hashed
-    instead of the content.
+    ones are set aside. Exact copies share a rank, so they stay together. Above `CONTENT_LIMIT` image files, names are
+    hashed instead of the content.
     """
     digests = [hashlib.sha256(b"%d " % seed + key).digest()[:8] for key in _ranking_keys(_with_hashes(split))]
     rank = np.frombuffer(b"".join(digests), dtype=">u8")

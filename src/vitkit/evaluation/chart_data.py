@@ -13,7 +13,7 @@ MAX_CLASSES_WITH_NUMBERS = 20  # above, numbers in the cells of a confusion matr
 
 @dataclass(frozen=True, eq=False)
 class ConfusionChart:
-    """The confusion matrix of the classes that are shown: all, or the MAX_CLASSES that are confused most."""
+    """The confusion matrix of the displayed classes: all, or the MAX_CLASSES that are confused most."""
 
     title: str
     classes: tuple[int, ...]  # indices of the k classes that are shown, in their order
@@ -24,7 +24,7 @@ class ConfusionChart:
 
     @property
     def shares(self) -> np.ndarray:
-        """(k, k): each count as a share of its label's images."""
+        """(k, k): each count divided by the number of images with its label."""
         return self.counts / np.maximum(self.support, 1)[:, None]
 
     @property

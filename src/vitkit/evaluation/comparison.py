@@ -166,7 +166,7 @@ def _check_same_samples(a: Predictions, b: Predictions) -> None:
 
 
 def _first_difference(a: Sequence[str], b: Sequence[str]) -> str:
-    """Return the end of a message: the first difference of two sequences."""
+    """Return the first difference of two sequences, in words that end a message."""
     if len(a) != len(b):
         return f": {len(a)} and {len(b)} of them"
     i = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)

@@ -30,7 +30,7 @@ def open_eval_data(source: str | Path, models: Sequence[ViT], split: str | None 
 
 
 def choose_split(data: Dataset, split: str | None = None) -> str:
-    """Return `split` if the data have it; without one the first of test, val, all and train that they have."""
+    """Return `split` if the data have it. If it is None, return the first of test, val, all and train that exists."""
     name = split or next(n for n in ("test", "val", ALL, "train") if n in data.splits)
     if name not in data.splits:
         raise UnknownNameError(f"split of {data.name}", name, data.splits)
@@ -48,7 +48,7 @@ def check_val_is_unseen(data: Dataset, models: Sequence[ViT]) -> None:
 
 
 def _was_trained_on(model: ViT, source: str | Path, options: dict[str, Any]) -> bool:
-    """Return whether the model was trained on data from this path, or on the same images from another one."""
+    """Return True if the model was trained on data from this path, or on the same images from another one."""
     path = model.info.recipe.get("data")
     if path and (path == source or Path(path).expanduser().resolve() == Path(source).expanduser().resolve()):
         return True

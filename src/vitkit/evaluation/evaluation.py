@@ -52,7 +52,7 @@ class Evaluation:
 
 
 def evaluate_predictions(predictions: Predictions, mistakes: int = 20) -> Evaluation:
-    """Compute all metrics, with the `mistakes` most confident mistakes."""
+    """Return all metrics, and the `mistakes` mistakes with the highest confidence."""
     scores = metrics.per_class(predictions)
     return Evaluation(
         predictions=predictions,

@@ -49,7 +49,7 @@ class Predictions:
         class_names: Sequence[str],
         names: Sequence[str] | None = None,
     ) -> Self:
-        """Use the logarithms of probabilities as logits. A 0 becomes the smallest normal float32, 1.2e-38."""
+        """Return predictions with log-probabilities as logits. A 0 becomes the smallest normal float32, 1.2e-38."""
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim == 2 and not (np.all(p >= 0) and np.allclose(p.sum(axis=1), 1, atol=1e-3)):
             raise InputError("probabilities must be at least 0 and sum to 1 in each row: pass logits as `logits`")

@@ -22,7 +22,7 @@ WHITE_ABOVE = 0.42  # share from which white text is easier to read than black
 
 
 def plot_confusion(evaluation: Evaluation) -> Figure:
-    """Draw each cell as its share of the row; with very many classes, only the most confused of them."""
+    """Return the confusion matrix, each cell a share of its row. Of very many classes, draw only the most confused."""
     chart = confusion_chart(evaluation)
     share, k = chart.shares, len(chart.names)
     columns = [_literal(name) for name in chart.names]
@@ -48,7 +48,7 @@ def plot_confusion(evaluation: Evaluation) -> Figure:
 
 
 def plot_reliability(evaluation: Evaluation) -> Figure:
-    """Draw accuracy and mean confidence per confidence bin, above the histogram of the confidence."""
+    """Return a plot of accuracy and mean confidence per confidence bin, above the histogram of the confidence."""
     figure = Figure(figsize=(4.8, 6.0), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     _draw_bins(upper, evaluation)
@@ -59,7 +59,7 @@ def plot_reliability(evaluation: Evaluation) -> Figure:
 
 
 def plot_classes(evaluation: Evaluation) -> Figure:
-    """Draw the F1 of each class as a bar, recall and precision as marks. The worst class is on top."""
+    """Return a plot of the F1 of each class as a bar, recall and precision as marks. The worst class is on top."""
     known = [score for score in classes_by_f1(evaluation) if score.f1 is not None]
     scores = known[:MAX_CLASSES]
     rows = np.arange(len(scores))
@@ -117,7 +117,7 @@ def _pale_to_dark() -> Colormap:
 
 
 def _literal(name: str) -> str:
-    """Escape dollar signs: matplotlib would typeset the text between two of them as a formula."""
+    """Return the name with dollar signs escaped: matplotlib would typeset the text between two as a formula."""
     return name.replace("$", r"\$")
 
 

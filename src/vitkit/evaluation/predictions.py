@@ -20,7 +20,7 @@ def save_predictions(path: Path, predictions: Predictions) -> None:
 
 
 def load_predictions(path: Path) -> Predictions:
-    """Read what `save_predictions` wrote."""
+    """Return predictions that `save_predictions` wrote."""
     try:
         with safe_open(path, framework="numpy") as file:
             texts = {key: json.loads(value) for key, value in file.metadata().items()}

@@ -112,11 +112,7 @@ def faithfulness(
 
 
 def deletion_insertion(
-    model: ViT,
-    images: Float[Tensor, "b c h w"],
-    maps: Float[Tensor, "b gh gw"],
-    targets: Tensor,
-    steps: int = STEPS,
+    model: ViT, images: Float[Tensor, "b c h w"], maps: Float[Tensor, "b gh gw"], targets: Tensor, steps: int = STEPS
 ) -> Curves:
     """Return both curves; deletion fills with the mean of the normalisation, insertion starts from a blurred image."""
     patch = model.config.patch_size

@@ -18,10 +18,7 @@ BATCH_SIZE = 16  # masked copies of one image per forward
 
 
 def occlusion(
-    model: ViT,
-    images: Float[Tensor, "b c h w"],
-    target: Tensor | None = None,
-    window: int | None = None,
+    model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None, window: int | None = None
 ) -> tuple[Float[Tensor, "b gh gw"], Float[Tensor, "b k"]]:
     """Return the drop of the class's log-probability per patch, averaged over the windows that mask it, and the logits.
 

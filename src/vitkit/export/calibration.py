@@ -44,7 +44,7 @@ def parity_images_from_data(
     images: int = PARITY_IMAGES,
     **open_options: Any,
 ) -> ParityImages:
-    """Take calibration images from the training split and parity images from the test split, else validation.
+    """Return calibration images from the training split, and parity images from the test split, else validation.
 
     `open_options` are arguments of `open_data`.
     """
@@ -60,7 +60,7 @@ def parity_images_from_data(
 
 
 def parity_images_from_samples(preprocess: Preprocess) -> ParityImages:
-    """Take crops of sample photographs. They suffice for a comparison, not for calibration."""
+    """Return crops of sample photographs. They suffice for a comparison, not for calibration."""
     images = sample_crops()
     if preprocess.channels not in (1, 3):  # repeat the three channels as often as needed
         images = [np.resize(image.transpose(2, 0, 1), (preprocess.channels, *image.shape[:2])).transpose(1, 2, 0)
@@ -80,7 +80,7 @@ def training_data_options(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def sample_photographs() -> list[Path]:
-    """Return photographs that installed packages contain. Noise would not do: models are never confident on it."""
+    """Return photographs that installed packages contain. On noise, models would never be confident."""
     found = []
     for package, place in _PHOTOGRAPHS:
         spec = find_spec(package)  # finds the folder without importing the package
@@ -112,7 +112,7 @@ def _match_labels(data: Dataset, split: Split, class_names: Sequence[str]) -> tu
 
 
 def _read(split: Split, preprocess: Preprocess, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read at most `limit` images at equal distances: splits are sorted by class."""
+    """Return at most `limit` images and labels, at equal distances in the split, which is sorted by class."""
     indices = np.unique(np.linspace(0, len(split) - 1, min(limit, len(split))).round().astype(np.int64))
     arrays, kept, _ = read_split(split.subset(indices), preprocess.array)
     if not arrays:

@@ -36,7 +36,7 @@ def cached_features(
     progress: Progress | None = None,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Features:
-    """Return the features of a split from the cache. If they are not there, extract and store them."""
+    """Return the features of a split from the cache. If the cache does not have them, extract and store them."""
     path = cache_folder() / "features" / f"{feature_key(model, split, preprocess)}.safetensors"
     cached = _read(path)
     if cached and len(cached.skipped) <= corrupt_limit * len(split):

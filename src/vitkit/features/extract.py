@@ -78,7 +78,7 @@ def set_head(model: ViT, weight: Float[Tensor, "k d"], bias: Float[Tensor, " k"]
 def widen_pooling(config: ViTConfig) -> dict[str, Any]:
     """Return {"pooling": "cls_mean"} for weights that were trained with the class token alone, else {}.
 
-    The class token lacks what the pre-training classes did not need. The mean of the patch tokens still has it.
+    The class token lacks information that the pre-training classes did not need; the mean of the patch tokens has it.
     """
     cls_only = config.pooling == "cls" and config.final_norm == "tokens" and not config.distillation
     return {"pooling": "cls_mean"} if cls_only else {}

@@ -31,7 +31,7 @@ def evaluate_knn(
     progress: Progress | None = None,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> KNNResult:
-    """Classify a split by its k nearest neighbours in the training split. k=0: chosen on the training split alone."""
+    """Classify a split by its k nearest neighbours in the training split. With k=0, that split alone determines k."""
     if "train" not in data.splits or split == "train":
         raise DataError(f"{data.name}: k-NN needs a train split, and another split to evaluate")
     model = probe_backbone(model)  # a linear probe then finds the same features in the cache

@@ -41,7 +41,7 @@ def fit_linear_probe(
     path: Sequence[float] = PATH,
     class_weights: Tensor | None = None,
 ) -> LinearProbe:
-    """Choose λ from `path` by cross-validation on these images, then fit all of them with it."""
+    """Choose λ from `path` by cross-validation, fit all images with it, and return the probe."""
     x, y = torch.from_numpy(features).double(), torch.from_numpy(labels)
     center, scale = x.mean(dim=0), x.std(dim=0, correction=0).clamp(min=1e-6)
     x = (x - center) / scale

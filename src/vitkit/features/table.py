@@ -41,7 +41,7 @@ class FeatureTable:
 
 
 def table_writer(path: str) -> Callable[[FeatureTable], None]:
-    """Return the function that writes a table to `path`, chosen by its suffix. An unusable path is an error now."""
+    """Return the function that writes a table to `path`, chosen by its suffix. Raise at once if `path` is unusable."""
     suffix = Path(path).suffix
     if suffix not in _FORMATS:
         raise UsageError(f"--out {path}: expected a name that ends in {' or '.join(_FORMATS)}")

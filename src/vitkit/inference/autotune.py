@@ -40,7 +40,7 @@ class EngineChoice:
 
 
 def choose_engine(model: ViT, preprocess: Preprocess, images: int | None, batch_size: int) -> EngineChoice:
-    """Return the engine for this number of images, None if it is unknown. Results of trials are cached."""
+    """Return the fastest engine for this number of images (None: unknown). Results of trials are cached."""
     eager = make_engine("eager", model, preprocess)
     if images is None:
         return EngineChoice(eager, "ready at once; select another engine for a long job")
@@ -79,7 +79,7 @@ def _candidates(device: torch.device) -> list[str]:
 
 
 def _prepare(names: list[str], model: ViT, preprocess: Preprocess) -> dict[str, Engine]:
-    """Return those engines that can be prepared here."""
+    """Return those of the named engines that can be prepared on this machine."""
     engines = {}
     for name in names:
         with suppress(MissingExtraError, WorkError, OSError):  # no converter, no C++ compiler, no disk space
@@ -94,7 +94,7 @@ def _trial_cache(model: ViT, preprocess: Preprocess, batch_size: int, candidates
 
 
 def _macs(model: ViT, preprocess: Preprocess) -> float:
-    """Estimate the multiply-adds of one image: each encoder weight once per token, and attention."""
+    """Return an estimate of the multiply-adds of one image: each encoder weight once per token, and attention."""
     c = model.config
     tokens = preprocess.size[0] * preprocess.size[1] / (c.patch_size[0] * c.patch_size[1]) + c.prefix
     weights = sum(p.numel() for p in model.blocks.parameters())

@@ -24,7 +24,7 @@ def data_folder(data_dir: str | Path | None) -> Path:
 
 
 def write_cache_file(path: Path, content: bytes) -> None:
-    """Write a file of the cache, unless the disk refuses: a cache is not worth an error."""
+    """Write a file of the cache. If the disk refuses, do nothing: a cache is not worth an error."""
     with contextlib.suppress(OSError, WorkError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)

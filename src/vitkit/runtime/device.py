@@ -1,4 +1,4 @@
-"""Answers which device to use and how fast bfloat16 is there. Every other module asks here."""
+"""Selects the device, and answers how fast bfloat16 is on it. Every other module asks this one."""
 
 import os
 from enum import IntEnum
@@ -33,7 +33,7 @@ def bf16_support(device: torch.device | str = "cpu") -> BF16:
 
 
 def bf16_inference_pays(device: torch.device | str = "cpu") -> bool:
-    """Return True if inference is faster in bfloat16 than in float32. Only matrix units are known to be."""
+    """Return True if inference is faster in bfloat16 than in float32, which is known of matrix units only."""
     return bf16_support(device) is BF16.MATRIX
 
 

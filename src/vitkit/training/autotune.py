@@ -29,9 +29,9 @@ Trial = Callable[[TunedSettings], None]
 
 
 def apply_explicit(tuned: TunedSettings, machine: Machine) -> TunedSettings:
-    """Return the settings for a resumed run: explicit ones of its recipe replace what was chosen by timing.
+    """Return the tuned settings of a resumed run, with those replaced that its recipe sets explicitly.
 
-    The smaller micro-batch wins, because a run may have found that memory is short.
+    The smaller of the two micro-batches is used, because the run may have reduced it when memory ran out.
     """
     return replace(
         tuned,
@@ -42,7 +42,7 @@ def apply_explicit(tuned: TunedSettings, machine: Machine) -> TunedSettings:
 
 
 def tune(recipe: Recipe, steps: int, trial: Trial, world: World) -> TunedSettings:
-    """Time a few trial steps and return the fastest settings. All processes use those of the main one."""
+    """Time trial steps. Return the fastest precision and whether to compile: on all processes the main one's choice."""
     machine = recipe.machine
     candidates = [
         TunedSettings(made=True, bf16=bf16, micro_batch=machine.micro_batch) for bf16 in bf16_candidates(recipe, world)
@@ -62,10 +62,10 @@ def tune(recipe: Recipe, steps: int, trial: Trial, world: World) -> TunedSetting
 def _compile_pays(
     tuned: TunedSettings, step_seconds: float, expected: float, trial: Trial, recipe: Recipe, world: World
 ) -> bool:
-    """Decide about compilation for a run of `expected` seconds.
+    """Return True if compilation saves time in a run of `expected` seconds. On a GPU, it does in long runs.
 
-    It pays in long runs on a GPU. On a CPU, it fuses the operations between matrix products but gives up data-parallel
-    steps (`data_parallel.py`): in float32 the products take nearly all of the time, and in bf16 a trial decides.
+    On a CPU, it fuses the operations between matrix products but excludes data-parallel steps (`data_parallel.py`). In
+    float32 the products take nearly all of the time, so it never pays. In bf16 a timed trial decides.
     """
     if world.device.type != "cpu":
         return expected > MIN_SECONDS_TO_COMPILE
@@ -94,11 +94,11 @@ def bf16_candidates(recipe: Recipe, world: World) -> list[bool]:
 
 
 def _step_seconds(trial: Trial, candidates: Sequence[TunedSettings]) -> list[float]:
-    """Return the shortest of three timed steps for each candidate, after a warm-up. Background load only adds time."""
+    """Return the seconds of the fastest of three steps for each candidate, because background load only adds time."""
     runs = {str(i): partial(trial, candidate) for i, candidate in enumerate(candidates)}
     return [min(times) for times in time_calls(runs, rounds=3).values()]
 
 
 def _has_compiler() -> bool:
-    """Is there a C++ compiler? torch.compile needs one on a CPU."""
+    """Return True if there is a C++ compiler, which torch.compile needs on a CPU."""
     return any(shutil.which(name) for name in ("g++", "clang++", "c++"))

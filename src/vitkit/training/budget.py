@@ -39,7 +39,7 @@ class Clock:
         return min(1.0, self.progress + self._share(self.started + self.step_seconds * (step - self.step)))
 
     def replan(self, step_seconds: float, reserve: float) -> None:
-        """Store the speed and the time to reserve for the end, and predict the number of steps."""
+        """Store the step time and the seconds to reserve for evaluations at the end. Predict the number of steps."""
         self.step_seconds, self.reserve = step_seconds, reserve
         if self.step == 0:
             self.started = self.seconds

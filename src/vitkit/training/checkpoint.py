@@ -44,7 +44,7 @@ _SINGLE = World(0, 1, torch.device("cpu"))
 
 @dataclass
 class TrainingState:
-    """Everything that changes during a run and is saved: tensors by name, numbers as JSON."""
+    """The state of a run that checkpoints save: tensors by name, and numbers as JSON."""
 
     model: ViT
     optimizers: list[torch.optim.Optimizer]
@@ -81,7 +81,7 @@ class TrainingState:
             setattr(self, key, numbers.get(key, getattr(self, key)))
 
     def _empty_like(self) -> EmptyLike:
-        """Return a function that makes empty tensors, sharded as the parameters that they belong to."""
+        """Return a function (name, shape) → empty tensor, sharded like the parameter that the name belongs to."""
         parameters = {f"{kind}.{k}": v for kind in ("model", "average") for k, v in self.model.state_dict().items()}
         for i, optimizer in enumerate(self.optimizers):
             listed = (p for group in optimizer.param_groups for p in group["params"])
@@ -99,7 +99,7 @@ def _strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
-    """Return the tensors of an optimizer's state under flat names. Its hyperparameters come from the recipe."""
+    """Return the tensors of an optimizer's state, by flat names. Hyperparameters are left out: the recipe has them."""
     state = optimizer.state_dict()["state"]
     return {f"{prefix}{index}.{key}": value for index, entry in state.items() for key, value in entry.items()}
 
@@ -120,8 +120,8 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str, tensor
 class Checkpointer:
     """Saves and finds the checkpoints of a run. All processes call its methods at the same step.
 
-    A replicated model is written by the main process before training continues. Of a sharded model every process copies
-    its part and continues, while a thread writes and commits the copy. One save runs at a time.
+    The main process writes a replicated model before training continues. Each process copies its shards of a sharded
+    model and continues, while a thread writes and commits the copies. One save runs at a time.
     """
 
     def __init__(self, folder: Path, world: World, keep: int, sharded: bool) -> None:
@@ -141,7 +141,7 @@ class Checkpointer:
             write_checkpoint(self.folder, step, tensors, numbers, self.keep)
 
     def flush(self, state: TrainingState) -> None:
-        """Wait until the last save is on disk, then remove best weights that no checkpoint refers to."""
+        """Wait until the pending save is on disk, then remove best weights that no checkpoint refers to."""
         pending, self.pending = self.pending, None
         if pending:
             pending.result()
@@ -158,7 +158,7 @@ class Checkpointer:
             commit(staging, step, digests, numbers, self.keep)
 
     def find_latest(self) -> "SavedCheckpoint | None":
-        """Return the checkpoint to resume from, if there is one; remove newer ones and what a killed run left."""
+        """Return the newest intact checkpoint, or None. Remove newer ones, which are damaged, and incomplete ones."""
         self.world.on_main(lambda: remove_incomplete(self.folder))
         saved = find_latest(self.folder, self.world)
         if saved:
@@ -166,7 +166,7 @@ class Checkpointer:
         return saved
 
     def save_best(self, state: TrainingState) -> None:
-        """Write the weights of the model, and note their hash in `state.best`."""
+        """Write the weights of the model as the best ones, and store their SHA-256 in `state.best`."""
         weights = gather_on_main(state.model.state_dict(), self.world)
         if self.world.is_main:
             state.best["sha256"] = write_best(self.folder, state.best["step"], weights)
@@ -196,7 +196,7 @@ def create_staging(folder: Path, step: int) -> None:
 
 
 def commit(staging: Path, step: int, digests: Mapping[str, str], numbers: Mapping[str, Any], keep: int) -> None:
-    """Make a checkpoint of shards that are all written. An existing one of this step is identical and stays."""
+    """Turn the staged shards of all processes into a checkpoint. Keep an existing one of this step: it is identical."""
     folder = staging.parent
     if missing := [name for name in digests if not (staging / name).is_file()]:
         raise WorkError(f"{staging} lacks {missing[0]}, which was written: all machines must share the run folder")
@@ -211,7 +211,7 @@ def commit(staging: Path, step: int, digests: Mapping[str, str], numbers: Mappin
 
 
 def remove_newer(folder: Path, step: int) -> None:
-    """Remove checkpoints after this step: damaged ones, which the run did not resume from."""
+    """Remove the checkpoints after `step`, from which the run continues. They are damaged or will be written anew."""
     for manifest in _manifests(folder):
         if int(manifest.stem.removeprefix("step-")) > step:
             _remove(manifest)
@@ -225,14 +225,14 @@ def _write_manifest(folder: Path, step: int, numbers: Mapping[str, Any], keep: i
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A verified checkpoint. Its tensors are decoded on request."""
+    """A checkpoint whose hashes were verified. `tensors` decodes it."""
 
     numbers: dict[str, Any]
     path: Path
     content: bytes | None  # of a single file; None: `path` is a folder of shards
 
     def tensors(self, empty_like: EmptyLike = lambda name, shape: torch.empty(shape)) -> dict[str, Tensor]:
-        """Return the tensors, laid out as by `empty_like`, or full ones. All processes read sharded ones together."""
+        """Return the tensors by name, each sharded like the one that `empty_like` makes: by default full tensors."""
         if self.content is None:
             return read_shards(self.path, empty_like)
         return {name: shard_like(tensor, empty_like(name, tensor.shape)) for name, tensor in load(self.content).items()}
@@ -241,7 +241,7 @@ class SavedCheckpoint:
 def find_latest(folder: Path, world: World = _SINGLE) -> SavedCheckpoint | None:
     """Return the newest intact checkpoint, or None if there is none; raise if all are damaged.
 
-    The processes verify the shards together and choose the same checkpoint.
+    Every process verifies a part of the shards, and all return the same checkpoint.
     """
     manifests: list[Path] = world.broadcast_object(_manifests(folder))
     for manifest in manifests:
@@ -254,7 +254,7 @@ def find_latest(folder: Path, world: World = _SINGLE) -> SavedCheckpoint | None:
 
 
 def open_verified(manifest: Path, world: World = _SINGLE) -> SavedCheckpoint | None:
-    """Return the checkpoint of a manifest if its files are intact. Each process verifies its share of the shards."""
+    """Return the checkpoint of a manifest, or None if it is damaged. Each process verifies a part of the shards."""
     target, single = manifest.with_suffix(""), manifest.with_suffix(".safetensors")
     try:
         numbers = json.loads(manifest.read_text(encoding="utf-8"))
@@ -288,7 +288,7 @@ def read_best(folder: Path, step: int, digest: str) -> dict[str, Tensor]:
 
 
 def remove_stale_best(folder: Path, step: int) -> None:
-    """Remove best weights but those of `step` and those of a kept checkpoint, which may have to be resumed from."""
+    """Remove all best weights except those of `step` and those that a checkpoint refers to."""
     used = {step, *(_best_step(manifest) for manifest in _manifests(folder))}
     for path in folder.glob("best-*.safetensors"):
         if path.stem not in {f"best-{n:08d}" for n in used if n is not None}:
@@ -296,10 +296,7 @@ def remove_stale_best(folder: Path, step: int) -> None:
 
 
 def remove_incomplete(folder: Path) -> None:
-    """Remove incomplete checkpoints that killed runs left.
-
-    These are stale temporary files, staged shards, and tensors without a manifest.
-    """
+    """Remove incomplete checkpoints of killed runs: temporary files, staged shards, tensors without a manifest."""
     remove_stale_temporaries(folder)
     for staging in folder.glob(".step-*.parts"):
         shutil.rmtree(staging, ignore_errors=True)
@@ -321,7 +318,7 @@ def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _manifests(folder: Path) -> list[Path]:
-    """Return the manifests, newest first."""
+    """Return the paths of all manifests, newest first."""
     return sorted(folder.glob("step-*.json"), reverse=True)
 
 
@@ -333,10 +330,10 @@ def _remove(manifest: Path) -> None:
 
 @contextmanager
 def as_model_dir(source: str) -> Iterator[str]:
-    """Yield a model folder made of an unfinished run or of one checkpoint; yield any other source unchanged.
+    """Yield a temporary model folder with the weights of an unfinished run or a checkpoint, else `source` unchanged.
 
-    For a run, it holds the weights of the best validation so far. For a checkpoint, `RUN/checkpoints/step-00001234`
-    with or without a suffix, it holds the EMA if there is one, else the weights. The folder is temporary.
+    A run gives the weights of its best validation so far. A checkpoint, `RUN/checkpoints/step-00001234` with or without
+    a suffix, gives the EMA if there is one, else the weights.
     """
     weights, folder = _find_weights(Path(source))
     if weights is None:
@@ -350,7 +347,7 @@ def as_model_dir(source: str) -> Iterator[str]:
 
 
 def _find_weights(source: Path) -> tuple[dict[str, Tensor] | None, Path]:
-    """Return the weights to use and the checkpoint folder; None if the source is neither a run nor a checkpoint."""
+    """Return the weights, or None if `source` is neither a run nor a checkpoint, and the checkpoint folder."""
     folder = source / "checkpoints"
     if (folder / CONFIG).is_file() and find_model_dir(source) is None:
         saved = find_latest(folder)

@@ -23,9 +23,10 @@ LossFn = Callable[[nn.Module, slice], tuple[Tensor, Tensor]]  # module, rows of 
 
 
 def data_parallel_cores(config: ViTConfig, parameters: int, device: str = "cpu", processes: int = 1) -> int:
-    """Return how many cores may share a step: all of them in a single process on a CPU, else 1.
+    """Return the number of cores to divide a step among: all of them in a single process on a CPU, else 1.
 
-    Large models use 1, and so do models with dropout: threads would draw from one generator in an undefined order.
+    It is also 1 for large models, and for models with dropout: threads would draw from one generator in undefined
+    order.
     """
     is_random = config.dropout or config.attention_dropout or config.drop_path
     cores = 1 if is_random or device != "cpu" or processes > 1 else available_cores()
@@ -39,7 +40,7 @@ class DataParallelBackward:
         self.module, self.copies = module, [_copy_sharing_weights(module) for _ in range(cores - 1)]
 
     def backward(self, loss_fn: LossFn, rows: slice, weight: float) -> tuple[Tensor, Tensor]:
-        """Add the gradients of `weight` × the mean loss of these rows. Return that loss and the correct count."""
+        """Add the gradients of `weight` × the mean loss of `rows`. Return the mean loss and the correct predictions."""
         modules, count = [self.module, *self.copies], rows.stop - rows.start
         if len(modules) == 1:
             return _backward(loss_fn, self.module, rows, weight)
@@ -80,13 +81,13 @@ def _backward(loss_fn: LossFn, module: nn.Module, rows: slice, weight: float) ->
 
 
 def _split_rows(rows: slice, parts: int) -> list[slice]:
-    """Split into consecutive slices of nearly equal length."""
+    """Split `rows` into `parts` consecutive slices of nearly equal length."""
     count = rows.stop - rows.start
     ends = [rows.start + count * part // parts for part in range(parts + 1)]
     return [slice(*pair) for pair in pairwise(ends)]
 
 
 def _copy_sharing_weights(module: nn.Module) -> nn.Module:
-    """Copy the module with new parameters, and so new gradients, over the same weight memory."""
+    """Return a copy of the module that has its own gradients but shares the memory of the weights."""
     shared = {id(p): nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in module.parameters()}
     return copy.deepcopy(module, shared)

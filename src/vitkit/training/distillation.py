@@ -24,7 +24,7 @@ from vitkit.weights.state_dict import hash_weights
 
 @dataclass(frozen=True)
 class Teacher:
-    """Gives targets in the class order of the student."""
+    """Computes the targets of a distillation, in the class order of the student."""
 
     model: ViT
     settings: Distill
@@ -44,7 +44,7 @@ class Teacher:
 
     @torch.no_grad()
     def targets(self, images: Tensor) -> Tensor:
-        """Return the targets for images that are normalised for the student; size and normalisation are converted."""
+        """Return the teacher's targets for images that are resized and normalised for the student."""
         mean, std, student_mean, student_std = (
             torch.tensor(v, device=images.device)[:, None, None]
             for p in (self.preprocess, self.student_preprocess)
@@ -57,7 +57,10 @@ class Teacher:
 
 
 def load_teacher(recipe: Recipe) -> tuple[Recipe, ViT | None]:
-    """Return the recipe with the hash of the teacher's weights, which a resumed run compares, and the teacher."""
+    """Return the recipe with the SHA-256 of the teacher's weights, and the teacher; None if the recipe has none.
+
+    A resumed run raises if the SHA-256 differs from that of its first start.
+    """
     d = recipe.distill
     if not d.teacher:
         return recipe, None
@@ -71,7 +74,7 @@ def load_teacher(recipe: Recipe) -> tuple[Recipe, ViT | None]:
 def make_teacher(
     d: Distill, model: ViT, class_names: Sequence[str], student: Preprocess, train: Split, device: torch.device
 ) -> Teacher:
-    """Return the teacher, ready to use. Raise if it lacks a class of the student or takes other channels."""
+    """Return the teacher, ready for training. Raise if it lacks a class of the student or takes other channels."""
     names, preprocess = require_metadata(model, d.teacher)
     index = {name: i for i, name in enumerate(names)}
     if unknown := [name for name in class_names if name not in index]:
@@ -92,7 +95,7 @@ def make_teacher(
 
 @torch.no_grad()
 def _train_logits(model: ViT, train: Split, preprocess: Preprocess) -> Tensor:
-    """Return the logits of all training images, computed from cached features."""
+    """Return the teacher's logits for all training images, computed from cached features."""
     features = cached_features(model, train, preprocess)
     if len(features) != len(train):
         raise ConfigError(

@@ -39,7 +39,7 @@ class World:
 
     @property
     def launcher_died(self) -> bool:
-        """Is the launcher gone? Then nothing would stop or restart these processes."""
+        """True if the launcher has ended: nothing would stop or restart these processes then."""
         return self.size > 1 and os.getppid() != self.launcher
 
     def sum(self, values: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class World:
             raise error or WorkError("the main process failed: see its error message")
 
     def main_first(self, work: Callable[[], T]) -> T:
-        """Run `work` on the main process, then on the others, which find its results in a cache."""
+        """Run `work` on the main process, then on the others, which find cached results. Return each rank's result."""
         done: list[T] = []
         self.on_main(lambda: done.append(work()))
         return done[0] if self.is_main else work()
@@ -124,7 +124,7 @@ def join(device: str) -> World:
 
 
 def _check_device(device: str) -> str:
-    """Return the name if the device is usable. No GPU is initialised here: each rank selects its own."""
+    """Return the name of the device; raise if it is not usable. No GPU is initialised: each rank selects its own."""
     try:
         if torch.device(device).type != "cuda":
             torch.empty(0, device=device)
@@ -136,10 +136,10 @@ def _check_device(device: str) -> str:
 
 
 def _rendezvous(rank: int, size: int) -> Store:
-    """Return a key prefix of torchrun's store that only this start of the processes uses.
+    """Return torchrun's store under a key prefix that only this start of the processes uses.
 
-    torchrun keeps one store across restarts, with the addresses of killed processes, to which gloo would connect.
-    So the main process publishes a new id, waits for all ranks to answer it, and then acknowledges them. A rank that
+    torchrun keeps one store across restarts, with the addresses of killed processes, to which gloo would connect. So
+    the main process publishes a new id, waits for all ranks to answer it, and then acknowledges them. A rank that
     answered a stale rendezvous is not acknowledged and retries.
     """
     address, port, me = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), uuid4().hex
@@ -160,10 +160,10 @@ def _rendezvous(rank: int, size: int) -> Store:
 
 
 def job_id() -> str:
-    """Return an id of torchrun's job that stays the same when it restarts processes; empty without torchrun.
+    """Return the id of torchrun's job, which stays the same across restarts of its processes; empty without torchrun.
 
-    It is the id of --rdzv-id or the one that --standalone makes. Without either, the launcher's host and process id
-    serve, because the main process always runs on the first machine.
+    It is the id of --rdzv-id or the one that --standalone makes. Without either, it is the launcher's host and process
+    id, because the main process always runs on the first machine.
     """
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
     return f"{platform.node()}-{os.getppid()}" if name == "none" else name

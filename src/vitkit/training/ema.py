@@ -19,7 +19,7 @@ class EMA:
 
     @torch.no_grad()
     def swap(self, model: nn.Module) -> None:
-        """Exchange averages and weights; a second call restores both."""
+        """Exchange the averages with the weights of the model. A second call restores both."""
         for average, parameter in zip(self.tensors, model.parameters(), strict=True):
             weights = parameter.detach().clone()
             parameter.copy_(average)
@@ -34,5 +34,5 @@ class EMA:
 
 
 def ema_decay(step: int, decay: float) -> float:
-    """Return the decay at a step: small in the first steps, so that the average forgets the random start."""
+    """Return the decay at a step. It is small in the first steps, so that the average forgets the random weights."""
     return min(decay, (1 + step) / (10 + step))

@@ -47,12 +47,12 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def wrap_ddp(module: nn.Module, model: ViT, world: World) -> nn.Module:
-    """Wrap `module`, which contains `model`, to average gradients. FSDP and single processes need no wrapper."""
+    """Return `module`, which contains `model`, wrapped in DDP; with FSDP or a single process, return it unchanged."""
     return module if world.size == 1 or is_sharded(model) else DistributedDataParallel(module)
 
 
 def compile_module(module: nn.Module, model: ViT) -> nn.Module:
-    """Compile the complete module, or block by block if it is sharded, because weights are gathered per block."""
+    """Return the compiled module. A sharded model is compiled per block, because weights are gathered per block."""
     if not is_sharded(model):
         return cast(nn.Module, torch.compile(module))
     for block in model.blocks:
@@ -61,9 +61,9 @@ def compile_module(module: nn.Module, model: ViT) -> nn.Module:
 
 
 def no_sync_unless_last(module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Skip gradient averaging for all micro-batches of a step but the last.
+    """Return a context that skips gradient averaging, unless this is the last micro-batch of a step.
 
-    FSDP always reduces: unreduced gradients would take the memory that sharding saves.
+    FSDP always averages: gradients before the reduction would take the memory that sharding saves.
     """
     no_sync = getattr(module, "no_sync", None)
     return no_sync() if no_sync and not last else nullcontext()
@@ -80,7 +80,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def gather_full(shard: Tensor, like: Tensor) -> Tensor:
-    """Gather the full tensor from the local shards of all processes, which are laid out as those of `like`."""
+    """Return the full tensor, gathered from the local shards of all processes. They are laid out as those of `like`."""
     if not isinstance(like, DTensor):
         return shard
     mesh, shape, stride = like.device_mesh, like.shape, like.stride()
@@ -88,14 +88,14 @@ def gather_full(shard: Tensor, like: Tensor) -> Tensor:
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """Shard a full tensor, which every process has, as `like` is sharded."""
+    """Return a full tensor, which every process has, sharded as `like` is."""
     if not isinstance(like, DTensor):
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def gather_on_main(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Return all tensors gathered, one after the other, on the CPU of the main process; nothing on the other ranks."""
+    """Return all tensors, gathered one by one, on the CPU of the main process. Other ranks return an empty dict."""
     gathered = {}
     for name, tensor in tensors.items():
         complete = full_tensor(tensor.detach())

@@ -31,7 +31,7 @@ def load_init(recipe: Recipe) -> ViT | None:
 def adapt_to_classes(
     model: ViT, changes: Mapping[str, Any], class_names: Sequence[str], size: tuple[int, int], widen: bool = False
 ) -> ViT:
-    """Return the model with a classifier for these classes: its own one if they are the same, else zeros.
+    """Return the model with a classifier for `class_names`: its own if it has the same classes, else one of zeros.
 
     With `widen`, a new classifier gets more features (`widen_pooling`). A new image size needs no change, because the
     position table is resampled in every forward.
@@ -59,17 +59,14 @@ def adapt_to_classes(
 
 
 def needs_probe(recipe: Recipe, model: ViT) -> bool:
-    """Return True if the recipe asks for a linear probe and the classifier is new.
-
-    A new classifier has no class names.
-    """
+    """Return True if the recipe asks for a linear probe and the classifier is new: it then has no class names."""
     return recipe.head == "probe" and not model.info.class_names
 
 
 def fit_probe_head(
     model: ViT, train: Split, preprocess: Preprocess, seed: int, class_weights: Tensor | None, log: Logger
 ) -> None:
-    """Set the classifier by a linear probe: fine-tuning from it distorts the features less (Kumar et al. 2022)."""
+    """Fit a linear probe and set it as classifier. Fine-tuning then distorts the features less (Kumar et al. 2022)."""
     started = time.monotonic()
     features = cached_features(model, train, preprocess)
     extracted = time.monotonic()

@@ -68,7 +68,7 @@ def run_stages(
     quiet: bool = False,
     on_stage: Callable[[Stage], None] = lambda stage: None,
 ) -> LadderResult:
-    """Run the stages that pay off within the minutes. `on_stage` is called after each.
+    """Run k-NN, linear probe and fine-tuning, as far as they pay off within `minutes`. Call `on_stage` after each.
 
     `changes` are settings of the fine-tuning recipe; those that select and split the images apply to all stages. An
     interrupted ladder keeps its finished stages, and continues with `resume`.
@@ -148,7 +148,7 @@ def _summary(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _open(folder: Path, shared: Mapping[str, Any], resume: bool) -> list[Stage]:
-    """Return the finished stages of the folder. Raise if it may not be written to, or has other settings."""
+    """Return the finished stages in the folder. Raise if it may not be written to, or has other settings."""
     path = folder / "ladder.json"
     if (folder / "recipe.json").is_file():
         raise UsageError(
@@ -166,7 +166,7 @@ def _open(folder: Path, shared: Mapping[str, Any], resume: bool) -> list[Stage]:
 
 
 def _write(folder: Path, shared: Mapping[str, Any], stages: list[Stage], stopped: str) -> LadderResult:
-    """Write ladder.json and the best model. On equal accuracy the cheaper stage wins."""
+    """Write ladder.json and the best model, and return the result. On equal accuracy the cheaper stage wins."""
     best = max(stages, key=lambda stage: stage.val["top1"])
     trained = max((stage for stage in stages if stage.run), key=lambda stage: stage.val["top1"], default=None)
     if trained and trained.run:

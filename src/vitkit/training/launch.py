@@ -23,22 +23,21 @@ _STOP: tuple[tuple[Callable[[Child], None] | None, float], ...] = (  # how to st
     (Child.terminate, 30.0),
     (Child.kill, 5.0),
 )
-_SHARED_EXIT_CODES = (
-    2,
-    *(128 + number for number in SIGNALS),
-)  # of errors that all processes raise, and the first prints
+# Exit codes of errors that all processes raise and the first process prints
+_SHARED_EXIT_CODES = (2, *(128 + number for number in SIGNALS))
 
 
 def is_launched() -> bool:
-    """Is this one of several processes that `launch` or torchrun started?"""
+    """Return True if `launch` or torchrun started this process as one of several."""
     return "WORLD_SIZE" in os.environ
 
 
 def launch(command: Sequence[str], processes: int) -> int:
-    """Run the command once per process, with an equal share of the cores. Return the exit code of the first failure.
+    """Run the command in several processes that share the cores. Return 0, or the exit code of the first failure.
 
     The processes connect through a store in this process. If one dies, the others are stopped. Only the first process
-    writes to stderr; for another one, stderr is printed if it ended the run and the first did not report the error.
+    writes to stderr. The stderr of another process is printed if it failed first and the first process did not report
+    the error.
     """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # public, but not in __all__
     threads = max(1, (os.cpu_count() or 1) // processes)
@@ -90,7 +89,7 @@ def _all_ended(children: Sequence[Child], timeout: float) -> bool:
 
 @contextlib.contextmanager
 def _forward_signals(children: Sequence[Child]) -> Iterator[None]:
-    """Forward signals to every child. They have their own sessions, so the terminal does not signal them as well."""
+    """Forward signals to all children within the context. In their own sessions, they get none from the terminal."""
 
     def forward(number: int, _: object) -> None:
         for child in children:

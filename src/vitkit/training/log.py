@@ -17,7 +17,7 @@ OnRecord = Callable[[Path], object]  # called with the run folder after metrics 
 
 
 class Logger:
-    """The interface, which logs nothing: for every process but the main one."""
+    """Defines the methods of a logger and logs nothing. Every process but the main one uses it."""
 
     def record(self, step: int, **values: Any) -> None:
         """Store the metrics of a step."""
@@ -120,7 +120,7 @@ class StepMetrics:
             self.sums = [a + b for a, b in zip(self.sums, (loss, accuracy, norm), strict=True)]
 
     def exclude(self, seconds: float) -> None:
-        """Leave time out of the speed that was spent on something else, such as a validation."""
+        """Subtract seconds that were not spent on steps, such as those of a validation, from the measured time."""
         self.started += seconds
 
     @property

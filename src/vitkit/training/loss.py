@@ -32,7 +32,7 @@ def supervised_loss(
 
 
 class DistillationOutputs(nn.Module):
-    """Returns two sets of logits: for the labels, and for the teacher (of the distillation token, if there is one)."""
+    """Wraps a ViT to return logits for the labels and for the teacher (of the distillation token, if it has one)."""
 
     def __init__(self, model: ViT) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def distillation_loss(
 
 
 def to_teacher_targets(logits: Float[Tensor, "b k"], settings: Distill) -> Float[Tensor, "b k"]:
-    """Return the targets that a teacher's logits give: its top class (hard), or probabilities at the temperature."""
+    """Return a teacher's targets: its top class as one-hot rows (hard), or its probabilities at the temperature."""
     if settings.kind == "hard":
         return F.one_hot(logits.argmax(dim=-1), logits.shape[-1]).float()
     return (logits.float() / settings.temperature).softmax(dim=-1)

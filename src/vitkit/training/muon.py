@@ -4,7 +4,7 @@
 emulates them, and the update takes longer than the gradients of a small model. Here matrices of equal shape are
 batched, in a precision that is fast on the device. The update rule is the same, and tested to be.
 
-Only a complete matrix can be orthogonalised. Of a sharded one (`fsdp.py`) the momentum is gathered, one matrix at a
+Only a complete matrix can be orthogonalised. For a sharded one (`fsdp.py`) the momentum is gathered, one matrix at a
 time, every process computes the same update, and each applies its own shard of it.
 """
 
@@ -25,7 +25,7 @@ MOMENTUM = 0.95
 
 
 def orthogonalize(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
-    """Approximate U Vᵀ of each matrix U S Vᵀ by the Newton–Schulz iteration."""
+    """Return an approximation of U Vᵀ for each matrix U S Vᵀ, by the Newton–Schulz iteration."""
     a, b, c = QUINTIC
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices  # so that the Gram matrix is the smaller one
@@ -37,7 +37,7 @@ def orthogonalize(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n
 
 
 class Muon(torch.optim.Optimizer):
-    """On a CPU with several `cores`, each core updates other shapes; the result has the same bits."""
+    """Updates matrices by orthogonalised momentum. Several `cores` divide the shapes; the result has the same bits."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, cores: int = 1) -> None:
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
@@ -74,7 +74,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _by_shape(parameters: list[Tensor]) -> dict[torch.Size, list[Tensor]]:
-    """Group the parameters that have a gradient by shape."""
+    """Return the parameters that have a gradient, by shape."""
     shapes: dict[torch.Size, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
@@ -83,7 +83,7 @@ def _by_shape(parameters: list[Tensor]) -> dict[torch.Size, list[Tensor]]:
 
 
 def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """Orthogonalise matrices of one shape; the filters of a convolution are the rows of a matrix."""
+    """Return matrices of one shape, orthogonalised. The filters of a convolution are the rows of a matrix."""
     stacked = torch.stack(matrices)
     flat = stacked.flatten(2).to(torch.float32 if stacked.device.type == "cpu" else torch.bfloat16)
     return list(orthogonalize(flat).to(stacked.dtype).view_as(stacked))

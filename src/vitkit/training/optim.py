@@ -12,7 +12,7 @@ from vitkit.training.muon import Muon
 
 
 def make_optimizers(model: ViT, settings: recipe.Optimizer, cores: int = 1) -> list[torch.optim.Optimizer]:
-    """Return AdamW for all parameters, or AdamW and Muon, which takes the matrices of blocks and stem.
+    """Return AdamW, or AdamW and Muon if the settings ask for Muon, which updates the matrices of blocks and stem.
 
     Every group stores `base_lr`; `set_learning_rate` computes `lr` from it at each step.
     """
@@ -46,7 +46,7 @@ def _parameter_groups(model: ViT, s: recipe.Optimizer) -> tuple[list[dict], list
 
 
 def uses_muon(name: str, parameter: Tensor, config: ViTConfig) -> bool:
-    """Does Muon update this parameter? It takes the matrices of the blocks and all filters of a stem but the first."""
+    """Return True if Muon updates the parameter: a matrix of a block, or filters of a stem except the first ones."""
     if name.startswith("blocks."):
         return parameter.ndim == 2
     filters = name.startswith("patch_embed.") and parameter.ndim == 4
@@ -54,7 +54,7 @@ def uses_muon(name: str, parameter: Tensor, config: ViTConfig) -> bool:
 
 
 def layer_index(name: str, depth: int) -> int:
-    """Return 0 for the embedding, 1 … depth for the blocks, depth + 1 for everything after them."""
+    """Return a parameter's layer: 0 for the embedding, 1 … depth for the blocks, depth + 1 for everything after."""
     if name.startswith("blocks."):
         return int(name.split(".")[1]) + 1
     first = ("patch_embed", "cls_token", "dist_token", "reg_token", "pos_embed", "norm_pre")
@@ -62,14 +62,14 @@ def layer_index(name: str, depth: int) -> int:
 
 
 def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None:
-    """Set the learning rate of every group to `factor` times its highest one."""
+    """Set the learning rate of every group to `factor` times its `base_lr`."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
 
 
 def clip_gradients(optimizers: Iterable[torch.optim.Optimizer], max_norm: float) -> Tensor:
-    """Scale the gradients to at most `max_norm` over all parameters (0: no clipping). Return the norm before."""
+    """Scale all gradients to a joint norm of at most `max_norm` (0: no clipping). Return the norm before clipping."""
     parameters = [p for each in optimizers for group in each.param_groups for p in group["params"]]
     norm = full_tensor(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True))
     nn.utils.clip_grads_with_norm_(parameters, max_norm or float("inf"), norm, foreach=True)

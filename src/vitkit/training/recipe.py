@@ -1,4 +1,4 @@
-"""`Recipe`: all settings of a training run. `recipes.py` has the named ones."""
+"""`Recipe`: all settings of a training run. `recipes.py` contains the named recipes."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

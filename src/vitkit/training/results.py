@@ -109,7 +109,7 @@ def predict_val(context: RunContext, model: ViT, bf16: bool) -> Predictions:
 
 
 def predict_test(context: RunContext, model: ViT, split: Split) -> Predictions:
-    """Predict images that are read from their files, in float32. Each rank takes a consecutive part of the split."""
+    """Compute the logits of a split, read from files, in float32. Each rank computes a part, and returns all logits."""
     world, names = context.world, context.task.data.class_names
     ranks = min(world.size, len(split))
     edges = np.linspace(0, len(split), ranks + 1).astype(int)

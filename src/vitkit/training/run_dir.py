@@ -29,7 +29,7 @@ from vitkit.version import __version__
 
 
 def check_run_dir(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> None:
-    """Refuse to overwrite a run; resume only with an identical recipe and on the same images."""
+    """Raise if the run would overwrite another one, or resume it with another recipe or on other images."""
     if (folder / "ladder.json").exists():
         raise UsageError(f"{folder} holds a ladder, whose model would be overwritten: choose another --out")
     if (folder / "recipe.json").exists():
@@ -41,7 +41,7 @@ def check_run_dir(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> 
 
 
 def write_run_info(folder: Path, recipe: Recipe, data: Dataset) -> None:
-    """Write recipe, data and environment. A resumed run updates the recipe: its machine settings may have changed."""
+    """Write recipe.json; for a new run also data.json and environment.json. Machine settings may change on resume."""
     if not (folder / "recipe.json").exists():
         write_json(folder / "environment.json", describe_environment())
         write_json(folder / "data.json", {"name": data.name, "sha256": data.fingerprint})
@@ -49,7 +49,7 @@ def write_run_info(folder: Path, recipe: Recipe, data: Dataset) -> None:
 
 
 def is_restart(folder: Path) -> bool:
-    """Did the torchrun job of this process start the run in the folder? Then it was restarted, and has to resume."""
+    """Return True if this torchrun job started the run in the folder: it was restarted, and has to resume the run."""
     try:
         return bool(job_id()) and _read_json(folder / "environment.json").get("launch") == job_id()
     except (OSError, ValueError, AttributeError):
@@ -57,10 +57,10 @@ def is_restart(folder: Path) -> bool:
 
 
 def lock_run_dir(folder: Path, timeout: float = 60.0) -> AbstractContextManager[Any]:
-    """Create and lock the folder until the context is left or the process ends.
+    """Create and lock the folder. Return a context that unlocks it; the end of the process unlocks it too.
 
-    A run whose launcher was killed saves and exits by itself: wait `timeout` seconds for it. There is no lock on file
-    systems and platforms without support for it.
+    If another run has the lock, wait up to `timeout` seconds: a run whose launcher was killed saves and exits by
+    itself. File systems and platforms that cannot lock are used without a lock.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def _check_same_recipe(new: Recipe, old: Recipe, folder: Path) -> None:
 
 
 def _settings(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Return nested settings by their full path, such as `optimizer.lr`."""
+    """Return nested settings as a flat dictionary by full path, such as `optimizer.lr`."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         flat |= _settings(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}

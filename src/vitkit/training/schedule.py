@@ -28,7 +28,7 @@ def _decay(t: float, s: Schedule) -> float:
 
 
 def check_sizes(s: Schedule, full: Pair, patch: Pair) -> None:
-    """Raise before the run if an image size does not fit: the step that uses it may be hours away."""
+    """Raise before the run if an image size of the schedule does not fit: it may first be used after hours."""
     for start, size in s.sizes:
         found = image_size(start, s, full, patch)
         if size <= 0 or any(side % p for side, p in zip(found, patch, strict=True)):
@@ -36,7 +36,7 @@ def check_sizes(s: Schedule, full: Pair, patch: Pair) -> None:
 
 
 def image_size(progress: float, s: Schedule, full: Pair, patch: Pair) -> Pair:
-    """Return (height, width) at this progress; sizes up to 1 are fractions of `full`, rounded to patches."""
+    """Return the (height, width) at this progress. Sizes up to 1 are fractions of `full`, rounded to patches."""
     sizes = [size for start, size in s.sizes if progress >= start]
     if not sizes:
         return full

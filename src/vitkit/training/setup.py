@@ -38,7 +38,7 @@ from vitkit.weights.model_dir import CONFIG, read_config_json, to_config_json
 
 @dataclass(frozen=True)
 class Task:
-    """The splits without unreadable images, and the preprocessing."""
+    """The data of a run: its splits without unreadable images, and the preprocessing."""
 
     data: Dataset
     preprocess: Preprocess
@@ -73,7 +73,7 @@ def open_dataset(recipe: Recipe) -> Dataset:
 
 
 def choose_model(recipe: Recipe, data: Dataset) -> Recipe:
-    """Return the recipe with a model: its own, that of the pretrained weights, or the one `vitkit inspect` suggests."""
+    """Return the recipe. If it has neither model nor pretrained weights, add the one that `vitkit inspect` suggests."""
     if recipe.model or recipe.init:
         return recipe
     train = data.splits["train"]
@@ -82,7 +82,7 @@ def choose_model(recipe: Recipe, data: Dataset) -> Recipe:
 
 
 def open_task(recipe: Recipe, data: Dataset, init: ViT | None, quiet: bool = True) -> Task:
-    """Check that all images can be read, so that the run does not fail at its end, and load what fits into memory."""
+    """Check that all images can be read, and load those that fit into memory. Raise if too many are unreadable."""
     limit = 1.0  # per split; the limit of the recipe applies to all splits together, below
     preprocess, known = suggest_preprocess(data.splits["train"], recipe, init), ReadabilityCache(recipe.data)
     with progress_bar("reading train", quiet) as progress:
@@ -120,7 +120,7 @@ def suggest_preprocess(train: Split, recipe: Recipe, init: ViT | None) -> Prepro
 
 
 def build_model(recipe: Recipe, task: Task, init: ViT | None) -> ViT:
-    """Return a model with random weights from the seed, or the pretrained one with a classifier for these classes."""
+    """Return a new model with random weights from the seed, or the pretrained one with a classifier for the task."""
     size = task.preprocess.size
     if init is None:
         derived = {"num_classes": task.classes, "in_channels": task.preprocess.channels, "image_size": size}
@@ -135,7 +135,7 @@ def build_model(recipe: Recipe, task: Task, init: ViT | None) -> ViT:
 def choose_batch_size(recipe: Recipe, images: int, ranks: int) -> int:
     """Return the recipe's batch size, or a power of two from 16 to 256 that gives about 32 steps per epoch.
 
-    It never exceeds the number of images.
+    It never exceeds the number of images. Raise if it is too small for the number of processes.
     """
     batch_size = min(images, recipe.batch or max(16, min(256, 2 ** ((images // 32).bit_length() - 1))))
     least = ranks * (PAIR if recipe.augment.mixup or recipe.augment.cutmix else 1)
@@ -145,7 +145,7 @@ def choose_batch_size(recipe: Recipe, images: int, ranks: int) -> int:
 
 
 def make_sampler(recipe: Recipe, train: Split, classes: int, ranks: int = 1) -> Sampler:
-    """Return the order of the training samples."""
+    """Return the sampler that defines the order of the training images."""
     batch_size, repeats = choose_batch_size(recipe, len(train), ranks), recipe.augment.repeats
     weights = class_weights(train.labels, classes).double().numpy()[train.labels] if recipe.balanced_sampling else None
     return Sampler(len(train), batch_size, recipe.seed, repeats, weights, shuffle_windows(train))
@@ -170,7 +170,7 @@ def make_model_info(recipe: Recipe, task: Task, init_info: ModelInfo) -> ModelIn
 
 @dataclass(frozen=True)
 class RunContext:
-    """What stays fixed during a run."""
+    """Everything that stays the same during a run."""
 
     recipe: Recipe
     folder: Path
@@ -217,7 +217,7 @@ def make_context(
 
 
 def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
-    """Return the state of a new run, or that of the newest intact checkpoint."""
+    """Return the state of a new run or, with `resume`, that of the newest intact checkpoint."""
     recipe, world, log = context.recipe, context.world, context.log
     saved = context.checkpoints.find_latest() if resume else None
     config_path = context.checkpoints.folder / CONFIG
@@ -251,7 +251,7 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
 
 
 def _initialize(context: RunContext, model: ViT, config_path: Path) -> None:
-    """Fit the classifier if the recipe asks for a probe, and write config.json, which makes any checkpoint a model."""
+    """Fit the classifier if the recipe asks for a probe. Write config.json, so that any checkpoint can be loaded."""
     recipe, task, world = context.recipe, context.task, context.world
     if needs_probe(recipe, model):
         world.on_main(

@@ -1,7 +1,7 @@
 """Write and read sharded tensors in a folder: each process writes its own file (torch.distributed.checkpoint).
 
-The files are safetensors, so they contain no code. The header of each names the parts that it
-holds, so any number of processes can read them.
+The files are safetensors, so they contain no code. The header of each lists its shards, so any number of processes can
+read them.
 """
 
 import warnings
@@ -23,12 +23,12 @@ EmptyLike = Callable[[str, torch.Size], Tensor]  # name and shape of a tensor â†
 
 
 def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies in CPU memory, which can be written while training continues."""
+    """Return copies of the tensors in CPU memory, which can be written while training continues."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> dict[str, str]:
-    """Write the shards of all processes of the group, which call this together. Return the SHA-256 of every file."""
+    """Write the shards of all processes of the group, which call this together. Return each file's SHA-256 by name."""
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     save(dict(tensors), storage_writer=writer, process_group=group)
     own = {path.name: sha256(path) for path in folder.glob(f"shard-{dist.get_rank(group) + 1:05d}-*")}
@@ -38,7 +38,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> dic
 
 
 def read_shards(folder: Path, empty_like: EmptyLike) -> dict[str, Tensor]:
-    """Read all tensors, each into what `empty_like` returns for it; by all processes together or by one."""
+    """Return all tensors, each read into the one that `empty_like` makes. One process or all together call this."""
     metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     tensors = {name: empty_like(name, m.size) for name, m in metadata.items() if isinstance(m, TensorStorageMetadata)}
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
 """`train(recipe)`: a training run from start to end.
 
-set up    data, model, run folder, optimizers; or the newest checkpoint (`task.py`)
+set up    data, model, run folder, optimizers; or the newest checkpoint (`setup.py`)
 tune      precision, compilation and speed, by short trials (`autotune.py`)
 fit       step by step, with validations and checkpoints (`trainer.py`)
 finish    evaluate the best weights and write the model folder (`results.py`)

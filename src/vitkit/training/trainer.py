@@ -35,7 +35,7 @@ MAX_BAD_STEPS = 5  # consecutive steps without a finite gradient, after which a 
 
 
 def preserved_rng(device: torch.device) -> AbstractContextManager[None]:
-    """Restore torch's global random state, of the CPU and of this device, when the context is left."""
+    """Return a context that restores torch's global random state, of the CPU and of this device, at its end."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
@@ -93,7 +93,7 @@ class Trainer:
             context.checkpoints.flush(state)
 
     def update(self, batch: Batch) -> tuple[float, float, float]:
-        """Take one step. Return loss, accuracy and gradient norm of the batch; a non-finite update is skipped."""
+        """Train on one batch. Return its loss, accuracy and gradient norm. If they are not finite, skip the update."""
         state, r = self.state, self.context.recipe
         progress = (state.clock.progress_at(state.clock.step) + state.clock.progress_at(state.clock.step + 1)) / 2
         loss, correct = self._gradients_within_memory(batch)
@@ -113,7 +113,7 @@ class Trainer:
         return float(loss), float(correct) / self.context.batch_size, float(norm)
 
     def _gradients_within_memory(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of a step. If memory runs out, repeat it with half the micro-batch."""
+        """Compute the gradients of a step by `_gradients`. If memory runs out, halve the micro-batch and repeat."""
         seed = int(uniform("step", self.context.recipe.seed, self.state.clock.step, self.context.world.rank) * 2**53)
         while True:
             try:
@@ -132,11 +132,11 @@ class Trainer:
                 self.context.log.info(f"out of memory: continuing with micro-batches of {micro_batch // 2} images")
 
     def _gradients(self, batch: Batch, tuned: TunedSettings) -> tuple[Tensor, Tensor]:
-        """Add the gradients of the batch's mean loss to the parameters, micro-batch by micro-batch.
+        """Add the gradients of the mean loss to the parameters. Return loss and correct count of the global batch.
 
         Processes average their gradients, so each weights an image by the number of processes over the global batch.
-        All of them run as many micro-batches as the one with most images; one that has none left runs an image with
-        weight 0. Return loss and number of correct predictions of the global batch.
+        All run as many micro-batches as the process with most images; a process without images left runs one with
+        weight 0.
         """
         context = self.context
         device, recipe, task, ranks = context.world.device, context.recipe, context.task, context.world.size
@@ -166,7 +166,7 @@ class Trainer:
         return sums[0] / ranks, sums[1]
 
     def _mix(self, images: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Apply mixup and CutMix to images, targets and the teacher's cached targets, if there are any."""
+        """Return images, targets and the teacher's cached targets (None without a cache) after mixup and CutMix."""
         teacher, augment = self.context.teacher, self.context.recipe.augment
         cached = teacher.cached_targets(batch, images.device) if teacher else None
         if cached is None:
@@ -262,13 +262,13 @@ class Trainer:
         return image_size(progress, self.context.recipe.schedule, self.context.task.preprocess.size, patch)
 
     def _threads_between_steps(self) -> int:
-        """Return 1 if steps are data-parallel: further threads would spin idly on the cores that compute the step."""
+        """Return torch's number of threads: 1 if steps are data-parallel, because idle threads occupy cores."""
         return 1 if self.context.cores > 1 and not self.state.tuned.compile else torch.get_num_threads()
 
     # ----------------------------------------------------------------------------------- tuning and time budget
 
     def tune(self) -> None:
-        """Choose precision, compilation and number of steps. A resumed run keeps what was chosen at its first start."""
+        """Choose precision, compilation and number of steps. A resumed run keeps the choices of its first start."""
         context, state, clock = self.context, self.state, self.state.clock
         if not clock.total and not clock.minutes:  # a linear probe without training steps
             state.tuned = TunedSettings(made=True)
@@ -284,7 +284,7 @@ class Trainer:
             self._save()  # timings differ from start to start, so a killed run must not choose again
 
     def _trial(self, batch: Batch, tuned: TunedSettings) -> None:
-        """Compute gradients and drop them. Only the micro-batch that fits into memory is kept in the state."""
+        """Compute the gradients of a batch and drop them. `state.tuned` keeps a micro-batch that had to be halved."""
         fitting = self.state.tuned.micro_batch  # found by an earlier trial
         self.state.tuned = dataclasses.replace(tuned, micro_batch=fitting or tuned.micro_batch)
         try:
@@ -295,7 +295,7 @@ class Trainer:
             torch.cuda.synchronize()
 
     def _measure_speed(self) -> None:
-        """Time a step, after two that compile, and a validation, to predict the number of steps."""
+        """Time a step, after two for compilation, and the evaluations. Predict the number of steps from these times."""
         batch, clock = self.context.loader.batch(0, self._image_size(0)), self.state.clock
         for _ in range(3):
             started = time.monotonic()
@@ -307,7 +307,7 @@ class Trainer:
         self._replan(step_seconds)
 
     def _final_evaluation_seconds(self) -> float:
-        """Predict how long the final evaluation of validation and test takes, from some validation images."""
+        """Return the predicted seconds of the final evaluation of val and test, by timing some validation images."""
         task, clock = self.context.task, self.state.clock
         images = len(task.val) + len(task.test or ())
         if is_sharded(self.state.model):  # the final evaluation gathers the model, which cannot be done here
@@ -318,7 +318,7 @@ class Trainer:
         return (time.monotonic() - started) * images / len(some)
 
     def _replan(self, step_seconds: float) -> None:
-        """With a budget of minutes, predict from the current speed how many steps fit."""
+        """Predict from the current speed how many steps fit into a budget of minutes. Do nothing for one of epochs."""
         clock, broadcast = self.state.clock, self.context.world.broadcast_scalar
         if not clock.minutes:
             return
@@ -328,7 +328,7 @@ class Trainer:
         clock.replan(broadcast(step_seconds), broadcast(reserve))
 
     def _sync_elapsed(self) -> None:
-        """Update the elapsed time. With a budget of minutes it affects training, so all ranks use the main one's."""
+        """Update the elapsed seconds. In a budget of minutes they affect training: all ranks use the main one's."""
         seconds, clock = time.monotonic() - self.started, self.state.clock
         clock.seconds = self.context.world.broadcast_scalar(seconds) if clock.minutes else seconds
 

@@ -26,7 +26,7 @@ from vitkit.weights.tensor_files import find_weights, read_tensors
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference between two models' logits on random images, and the largest logit as its scale."""
+    """The largest difference between the logits of two models on random images, and the largest logit as its scale."""
 
     what: str
     difference: float | None
@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What `convert` read and wrote, and the measured difference between the two models."""
+    """The source and the result of `convert`, and the measured differences between their logits."""
 
     read: LoadReport
     to: str
@@ -57,9 +57,9 @@ class WrittenModel:
 
 
 def convert(source: str | Path, out: str | Path, to: str, **options: Any) -> ConvertReport:
-    """Load `source` with the options of `load_model`, write it to `out` as a target of TARGETS or as "vitkit".
+    """Load `source` with `options` of `load_model`, and write it to `out` as "vitkit" or another target of TARGETS.
 
-    The report compares the logits with those of the written model and, if installed, of the other libraries.
+    Return a report that compares its logits with those of the written model and, if installed, of the other libraries.
     """
     model, report = load_with_report(source, **options)
     shape = (2, model.config.in_channels, *model.config.image_size)
@@ -86,7 +86,7 @@ def convert(source: str | Path, out: str | Path, to: str, **options: Any) -> Con
 
 
 def write_model(model: ViT, out: str | Path, to: str) -> WrittenModel:
-    """Write a folder with weights and the library's config, or one file if `out` ends in .safetensors or .npz."""
+    """Write a folder of weights and config for the library `to`; one file if `out` ends in .safetensors or .npz."""
     if to not in TARGETS:
         raise UnknownNameError("layout to write", to, TARGETS)
     state = {key: tensor.detach().cpu().float() for key, tensor in model.state_dict().items()}
@@ -114,7 +114,7 @@ def write_model(model: ViT, out: str | Path, to: str) -> WrittenModel:
 
 
 def _export(state: State, config: ViTConfig, to: str) -> tuple[Layout, State, ViTConfig]:
-    """Use the first layout of the library that supports the model; the error lists what each one lacks."""
+    """Return the library's first layout that supports the model, with its tensors and config; raise if none does."""
     reasons = []
     for layout in TARGETS[to]:
         rewritten, new_config = rewrite(state, config, layout.rewrites)
@@ -136,7 +136,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _sidecar_files(to: str, layout: str, config: ViTConfig, info: ModelInfo) -> dict[str, dict[str, Any] | None]:
-    """Return file name → content; None if the library cannot express it."""
+    """Return the library's config files by name. A content is None if the library cannot express it."""
     if to == "timm":
         return {"config.json": timm_config.write_config(config, info)}
     if to != "hf":

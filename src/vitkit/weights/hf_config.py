@@ -41,10 +41,7 @@ def read_config(values: Mapping[str, Any], preprocessor: Mapping[str, Any] | Non
     config = {ours: values[theirs] for theirs, ours in _FIELDS.items() if values.get(theirs) is not None}
     config |= {name: as_pair(config[name]) for name in _SIZES if name in config}
     if kind in ("clip", "clip_vision_model"):
-        config |= {
-            "norm_eps": config.get("norm_eps", 1e-5),
-            "heads": config.get("heads", 12),
-        }  # defaults
+        config |= {"norm_eps": config.get("norm_eps", 1e-5), "heads": config.get("heads", 12)}  # defaults
     if kind.startswith("dinov3"):
         config.pop("qkv_bias", None)
     act = values.get("hidden_act", "quick_gelu" if kind.startswith("clip") else "gelu")
@@ -117,7 +114,7 @@ def write_config(layout: str, config: ViTConfig, info: ModelInfo) -> dict[str, A
 
 
 def _dinov2(config: ViTConfig) -> dict[str, Any]:
-    """DINOv2 configs store an integer ratio instead of the MLP's width; a gated MLP uses two thirds of it."""
+    """Return a DINOv2 config. It has an integer ratio instead of the MLP's width; a gated MLP uses two thirds of it."""
     gated = config.mlp == "swiglu"
     width_at = _gated_width if gated else int.__mul__
     ratio = next((r for r in range(1, 33) if width_at(config.width, r) == config.mlp_width), None)

@@ -34,7 +34,7 @@ Values = dict[str, Any]
 def infer_config(
     tensors: Tensors, given: Mapping[str, Any], defaults: Mapping[str, Any], where: object
 ) -> tuple[ViTConfig, list[str]]:
-    """Return the config, and a line for each assumption.
+    """Return the config that tensor shapes, `given` and `defaults` define, and a line for each assumption.
 
     `given` comes from sidecar files or the caller, `defaults` from the code of the layout's library.
     """
@@ -118,7 +118,7 @@ def _heads(tensors: Tensors, values: Values, assumed: list[str], where: object) 
 
 
 def _grid(tensors: Tensors, values: Values, assumed: list[str], where: object) -> Values:
-    """Return the image size, and whether the position table has a row for the class token."""
+    """Return the config values of the image size and of the class token's row in the position table."""
     patch, size = values["patch_size"], values.get("image_size")
     if min(patch) < 1:
         raise WeightsError(f"{where}: a patch of {patch[0]}×{patch[1]} pixels is empty")

@@ -55,6 +55,12 @@ def pair(ours: str, *theirs: str, transform: str = "same", when: str = "") -> tu
     return tuple(KeyRule(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs), transform, when) for p in ("weight", "bias"))
 
 
+def own_names(*names: str) -> tuple[KeyRule, ...]:
+    """Return the key rules for tensors and layers that have the same names in the layout as in vitkit."""
+    tensors = ("_token", ".gamma", ".latent", "pos_embed")
+    return tuple(rule for name in names for rule in (row if name.endswith(tensors) else pair)(name, name))
+
+
 def flax_linear(ours: str, *theirs: str, transform: str = "kernel", bias: str = "same") -> tuple[KeyRule, ...]:
     """Return the key rules for a linear layer of Flax, which calls its weight `kernel`."""
     return (
@@ -79,41 +85,21 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "head_hidden": (0,), "mlp": ("gelu",),
 }  # fmt: skip
 
-_OWN_BLOCK = (
-    *pair("blocks.{i}.norm1", "blocks.{i}.norm1"),
-    *pair("blocks.{i}.attn.qkv", "blocks.{i}.attn.qkv"),
-    *pair("blocks.{i}.attn.q_norm", "blocks.{i}.attn.q_norm"),
-    *pair("blocks.{i}.attn.k_norm", "blocks.{i}.attn.k_norm"),
-    *pair("blocks.{i}.attn.proj", "blocks.{i}.attn.proj"),
-    *row("blocks.{i}.ls1.gamma", "blocks.{i}.ls1.gamma"),
-    *pair("blocks.{i}.norm2", "blocks.{i}.norm2"),
-    *row("blocks.{i}.ls2.gamma", "blocks.{i}.ls2.gamma"),
-)
-_OWN_MLP = (
-    *pair("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc1"),
-    *pair("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.fc2"),
-)
+_OWN_BLOCK = own_names(
+    "blocks.{i}.norm1", "blocks.{i}.attn.qkv", "blocks.{i}.attn.q_norm", "blocks.{i}.attn.k_norm",
+    "blocks.{i}.attn.proj", "blocks.{i}.ls1.gamma", "blocks.{i}.norm2", "blocks.{i}.ls2.gamma",
+)  # fmt: skip
+_OWN_MLP = own_names("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc2")
 
 TIMM = Layout(
     "timm",
     "timm; also DeiT (distilled or not), MAE, DINO, plain DINOv2 and vitkit itself",
     (
-        *row("cls_token", "cls_token"),
-        *row("dist_token", "dist_token"),
-        *row("reg_token", "reg_token"),
-        *row("pos_embed", "pos_embed"),
-        *pair("patch_embed.proj", "patch_embed.proj"),
-        *pair("norm_pre", "norm_pre"),
+        *own_names("cls_token", "dist_token", "reg_token", "pos_embed", "patch_embed.proj", "norm_pre"),
         *_OWN_BLOCK,
         *_OWN_MLP,
-        *pair("norm", "norm"),
-        *row("attn_pool.latent", "attn_pool.latent"),
-        *(r for part in ("q", "kv", "proj", "norm", "mlp.fc1", "mlp.fc2")
-          for r in pair(f"attn_pool.{part}", f"attn_pool.{part}")),
-        *pair("fc_norm", "fc_norm"),
-        *pair("pre_logits.fc", "pre_logits.fc"),
-        *pair("head", "head"),
-        *pair("head_dist", "head_dist"),
+        *own_names("norm", *(f"attn_pool.{p}" for p in ("latent", "q", "kv", "proj", "norm", "mlp.fc1", "mlp.fc2"))),
+        *own_names("fc_norm", "pre_logits.fc", "head", "head_dist"),
     ),
     aliases=((r"\.gamma_(\d)$", r".ls\1.gamma"),),  # DeiT III
     ignored_keys=(
@@ -171,9 +157,7 @@ _HF_VIT = (
 # transformers 5 uses other names in memory than in its files
 _HF_ALIASES = (
     (r"^(vit|deit|dinov2|dinov2_with_registers)\.", ""),
-    (r"\.attention\.q_proj\.", ".attention.attention.query."),
-    (r"\.attention\.k_proj\.", ".attention.attention.key."),
-    (r"\.attention\.v_proj\.", ".attention.attention.value."),
+    *((rf"\.attention\.{p[0]}_proj\.", f".attention.attention.{p}.") for p in ("query", "key", "value")),
     (r"\.attention\.o_proj\.", ".attention.output.dense."),
 )
 _HF_VIT_ALIASES = (
@@ -199,18 +183,16 @@ HF_VIT = Layout(
     body="vit.",
     supports={**PLAIN, "mlp": _HF_ACTS},
 )
-HF_DEIT = Layout(
-    "hf-deit",
-    "transformers: DeiTForImageClassificationWithTeacher",
-    (
+HF_DEIT = replace(
+    HF_VIT,
+    name="hf-deit",
+    description="transformers: DeiTForImageClassificationWithTeacher",
+    rows=(
         *_HF_VIT,
         *row("dist_token", "{body}embeddings.distillation_token"),
         *pair("head", "cls_classifier"),
         *pair("head_dist", "distillation_classifier"),
     ),
-    aliases=_HF_VIT_ALIASES,
-    ignored_keys=_HF_IGNORED,
-    config=dict(mlp="gelu", norm_eps=1e-12),
     preprocess=IMAGENET,
     body="deit.",
     supports={**PLAIN, "distillation": (True,), "mlp": _HF_ACTS},
@@ -304,15 +286,9 @@ TORCHVISION = Layout(
     aliases=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),  # before 0.13
     config=GELU,
     preprocess={**IMAGENET, "interpolation": "bilinear"},
-    supports={
-        **PLAIN,
-        "num_classes": (range(1, 1 << 30),),
-        "in_channels": (3,),
-        "qkv_bias": (True,),
-        "head_hidden": (int,),
-        "norm_eps": (1e-6,),
-    },
-)
+    supports={**PLAIN, "num_classes": (range(1, 1 << 30),), "in_channels": (3,), "qkv_bias": (True,),
+              "head_hidden": (int,), "norm_eps": (1e-6,)},
+)  # fmt: skip
 
 
 def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[KeyRule, ...]:
@@ -334,13 +310,7 @@ def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[KeyRul
     )
 
 
-_GOOGLE = {
-    **PLAIN,
-    "qkv_bias": (True,),
-    "head_hidden": (int,),
-    "mlp": ("gelu", "gelu_tanh"),
-    "norm_eps": (1e-6,),
-}
+_GOOGLE = {**PLAIN, "qkv_bias": (True,), "head_hidden": (int,), "mlp": ("gelu", "gelu_tanh"), "norm_eps": (1e-6,)}
 
 NPZ = Layout(
     "npz",

@@ -148,7 +148,7 @@ def _class_names(names: Sequence[str], config: ViTConfig, assumed: list[str]) ->
 
 
 def _usual_preprocess(layout: Layout, config: ViTConfig, assumed: list[str]) -> Preprocess | None:
-    """Return the preprocessing of the layout's published models, which have three channels."""
+    """Return the preprocessing of the layout's published models, noted in `assumed`; None for other than 3 channels."""
     if config.in_channels != 3:
         return None
     p = Preprocess.from_dict({"size": config.image_size, **layout.preprocess})

@@ -1,4 +1,4 @@
-"""What is known about weights besides their tensors: sidecar configs, load reports, required metadata."""
+"""The metadata of weights: sidecar configs, load reports, and a check that the required metadata is known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class LoadReport:
     adapted: Sequence[str] = ()  # what was changed on request
 
     def origin(self) -> dict[str, Any]:
-        """Return the part that is stored with the model, in `ModelInfo.origin`."""
+        """Return the part of the report that is stored with the model, in `ModelInfo.origin`."""
         reasons = list(self.dropped.values())
         return {
             "source": self.source,
@@ -48,10 +48,7 @@ class LoadReport:
 
 
 def require_metadata(
-    model: nn.Module,
-    source: object,
-    class_names: Sequence[str] | None = None,
-    preprocess: Preprocess | None = None,
+    model: nn.Module, source: object, class_names: Sequence[str] | None = None, preprocess: Preprocess | None = None
 ) -> tuple[Sequence[str], Preprocess]:
     """Return class names and preprocessing: the given ones, else the model's own. Raise if either is unknown."""
     info = getattr(model, "info", ModelInfo())

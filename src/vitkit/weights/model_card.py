@@ -9,7 +9,6 @@ CARD = "README.md"
 
 
 def render_model_card(name: str, model: ViT, info: ModelInfo) -> str:
-    """Return the model card in Markdown."""
     c = model.config
     parameters = sum(p.numel() for p in model.parameters())
     lines = [

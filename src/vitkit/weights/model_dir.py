@@ -66,7 +66,7 @@ def find_model_dir(source: Path) -> ModelDir | None:
 
 
 def read_config_json(path: Path) -> ModelDir:
-    """Read a config.json that `to_config_json` made."""
+    """Return the contents of a config.json that `to_config_json` made."""
     return _parse(path, _read_json(path))
 
 
@@ -77,7 +77,7 @@ def read_metadata(source: str | Path) -> ModelInfo | None:
 
 
 def load_model_dir(model_dir: ModelDir) -> tuple[ViT, LoadReport]:
-    """Load the weights after comparing their digest with config.json."""
+    """Return the model and a report. Raise if the weights do not match the digest in config.json."""
     path = model_dir.path / WEIGHTS
     if not path.is_file():
         raise WeightsError(f"{path} is missing: the model folder is incomplete")

@@ -24,7 +24,7 @@ class ReferenceUnavailable(Exception):
 
 @torch.no_grad()
 def run_reference(layout: str, path: Path, tensors: Mapping[str, Tensor], config: ViTConfig, images: Tensor) -> Tensor:
-    """Return the logits of the library's own model, loaded from the file or folder at `path`."""
+    """Return the logits of `images` by the layout's own library, which loads the file or folder at `path`."""
     if layout not in _RUNNERS:
         raise ReferenceUnavailable(f"there is no reference implementation for {layout}")
     with _silenced_output():
@@ -94,10 +94,9 @@ def import_library(name: str) -> Any:
 
 @functools.cache
 def _complete_torchvision() -> torch.library.Library | None:
-    """Declare the operators that a torchvision built for another torch lacks.
+    """Declare the operators that a torchvision built for another torch lacks, until the returned object is deleted.
 
-    Libraries that import it would fail, some of them late. No ViT calls the operators, so declarations suffice. They
-    exist as long as the returned object.
+    Libraries that import torchvision would fail without them. No ViT calls them, so declarations suffice.
     """
     try:
         importlib.import_module("torchvision")

@@ -22,7 +22,7 @@ def adapt_model(
     in_channels: int | None = None,
     num_classes: int | None = None,
 ) -> tuple[ViT, list[str]]:
-    """Return the adapted model and a line per change. Without changes, it is the given model."""
+    """Return the adapted model and a line per change; without changes, the given model and an empty list."""
     info = model.info
     old, state = model.config, dict(model.state_dict())
     requested = {"image_size": image_size, "patch_size": patch_size, "in_channels": in_channels}
@@ -59,7 +59,7 @@ def _resize_patches(state: State, old: ViTConfig, new: ViTConfig) -> str:
 
 
 def resize_projection(weight: Tensor, patch: Pair) -> Tensor:
-    """Return the projection E' that maps a resized patch to the token of the original, or closest to it.
+    """Return the projection E' that maps a resized patch to the token of the original patch, or closest to it.
 
     Resizing a patch is a linear map, x' = Bx. E' x' = E x for every x needs E' B = E: E' = E B⁺ (Beyer et al. 2023).
     """

@@ -1,4 +1,4 @@
-"""Read what accompanies the weights of another library: its config files, class names, preprocessing."""
+"""Read the files next to the weights of another library: config, class names, preprocessing."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _LIST_KEYS = ("class_names", "names", "name", "labels", "label_names")
 
 
 def read_sidecar(weights: Path) -> SidecarConfig:
-    """Return the config in the folder of a weights file, if the file has a standard name."""
+    """Return the metadata in the folder of a weights file. It is empty if the file has no standard name."""
     folder = weights.parent
     if weights.name not in STANDARD:
         return SidecarConfig()
@@ -39,7 +39,7 @@ def read_sidecar(weights: Path) -> SidecarConfig:
 
 
 def _checked(sidecar: SidecarConfig) -> SidecarConfig:
-    """Raise ConfigError if a value has a wrong type or range."""
+    """Return the metadata unchanged. Raise ConfigError if a value has a wrong type or range."""
     ViTConfig.from_dict(
         {**_PERMISSIVE, **{k: v for k, v in sidecar.config.items() if k not in ("image_size", "patch_size")}}
     )

@@ -58,7 +58,7 @@ TRANSFORMS = {
 
 @dataclass(frozen=True)
 class ImportedState:
-    """A checkpoint in vitkit's names."""
+    """A checkpoint converted to vitkit's names."""
 
     tensors: State
     used: int  # how many tensors of the checkpoint were mapped
@@ -67,7 +67,7 @@ class ImportedState:
 
 
 def detect_layout(tensors: Mapping[str, Tensor], where: object) -> Layout:
-    """Return the layout that knows most of the tensor names; its patch projection must be among them."""
+    """Return the layout that knows most of the tensor names; raise if none knows the patch projection."""
     best, most = None, 0
     for layout in LAYOUTS.values():
         names = _canonical_names(layout, tensors)
@@ -162,7 +162,7 @@ def _read(rule: KeyRule, tensors: Sequence[Tensor], names: Sequence[str], where:
 
 
 def _canonical_names(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the layout's names → the names in the checkpoint."""
+    """Return a dictionary from the layout's names to the names in the checkpoint."""
     names: dict[str, str] = {}
     for key in tensors:
         name = _WRAPPERS.sub("", key)
@@ -203,7 +203,7 @@ def _reason(reasons: Sequence[tuple[str, str]], name: str) -> str | None:
 
 
 def rewrite(state: State, config: ViTConfig, names: Sequence[str]) -> tuple[State, ViTConfig]:
-    """Apply rewrites by name. Each leaves a model unchanged that it does not concern."""
+    """Apply rewrites by name. Return the new state and config, or the given ones if a rewrite does not concern them."""
     for name in names:
         state, config = _REWRITES[name](state, config)
     return state, config
@@ -271,7 +271,7 @@ _REWRITES: dict[str, Callable[[State, ViTConfig], tuple[State, ViTConfig]]] = {
 
 
 def fold_register_positions(state: State, config: ViTConfig) -> State:
-    """Add position rows of registers, which timm may have and vitkit has not, to the register tokens."""
+    """Return the state with position rows of registers added to the register tokens: vitkit has no such rows."""
     if not config.registers:
         return {key: tensor for key, tensor in state.items() if key != "reg_token"}  # it has no rows
     if "pos_embed" not in state:
@@ -290,9 +290,9 @@ def fold_register_positions(state: State, config: ViTConfig) -> State:
 def build_model(
     config: ViTConfig, tensors: Mapping[str, Tensor], where: object, zero_keys: Sequence[tuple[str, str]] = ()
 ) -> tuple[ViT, dict[str, str]]:
-    """Return a model with these weights, in eval mode, and the tensors that were filled with zeros → reason.
+    """Return a model with these weights, in eval mode, and the reason for each tensor that was filled with zeros.
 
-    The tensors must be complete, of the right shape and finite. Absent ones may be zero if `zero_keys` names them.
+    The tensors must be complete, of the right shape and finite. Only tensors that `zero_keys` names may be absent.
     """
     model = create_model(config, device="meta")
     expected = model.state_dict()

@@ -39,7 +39,7 @@ _WEIGHT_KEYS = ("model_ema", "state_dict_ema", "teacher", "model", "state_dict",
 
 
 def find_weights(source: Path) -> Path:
-    """Return the weights file: the path itself, or the one in a folder."""
+    """Return the path of the weights file: `source` itself, or the file in the folder `source`."""
     if source.is_file():
         return source
     if not source.is_dir():
@@ -77,7 +77,7 @@ def read_tensors(path: Path) -> tuple[Tensors, str]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, or raise WeightsError."""
+    """Return the JSON object in a file, or raise WeightsError."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -127,7 +127,7 @@ def _read_npz(path: Path) -> Tensors:
 
 
 def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> Tensor:
-    """Read one array after checking its header: numpy would allocate whatever size the header declares."""
+    """Return one array. Its header is checked first, because numpy would allocate whatever size the header declares."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -174,7 +174,7 @@ def _read_pickle(path: Path) -> tuple[Tensors, str]:
 
 
 def _unwrap(loaded: Any, key_path: str = "") -> tuple[Any, str]:
-    """Return the dictionary of tensors in a training state, and its key path."""
+    """Return the dictionary of tensors in a training state, and the path of keys to it."""
     if isinstance(loaded, Mapping) and not any(isinstance(v, Tensor) for v in loaded.values()):
         for name in _WEIGHT_KEYS:
             if isinstance(loaded.get(name), Mapping):
@@ -183,14 +183,14 @@ def _unwrap(loaded: Any, key_path: str = "") -> tuple[Any, str]:
 
 
 def _check_storage(tensor: Tensor, key: str, path: Path) -> None:
-    """Refuse tensors without storage for all their elements: stride 0 or a meta tensor can declare any size."""
+    """Raise if a tensor lacks storage for all its elements: by stride 0 or as a meta tensor it can declare any size."""
     plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
     if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise WeightsError(f"{path}: {key} declares {tuple(tensor.shape)}, more than its storage contains: refused")
 
 
 def _explain_unsafe(error: Exception) -> str:
-    """Explain a failure of torch.load, whose own message advises to load unsafely."""
+    """Return an error message for a failure of torch.load, whose own message advises to load unsafely."""
     text = str(error)
     if named := re.search(r"GLOBAL ([\w.]+)", text):
         name = named[1].rstrip(".")

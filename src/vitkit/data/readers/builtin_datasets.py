@@ -113,7 +113,7 @@ class _PoochBar:
 
 
 def _root_cause(error: BaseException) -> str:
-    """Return the message of the first error of a chain, in one line: the later ones repeat it."""
+    """Return the message of the first error of a chain in one line, because later errors repeat it."""
     while error.__context__ is not None:
         error = error.__context__
     return " ".join(str(error).split()) or type(error).__name__
@@ -146,7 +146,7 @@ def _parse(name: str, entry: BuiltinDataset, form: ArchiveFormat, files: Files, 
 
 
 def _locate(folder: Path, file: str) -> Path | None:
-    """Return the file, plain or gzipped. Some copies of MNIST have a dot before idx."""
+    """Return the path of the file, plain or gzipped, or None. Some copies of MNIST have a dot before idx."""
     names = (file, f"{file}.gz", file.replace("-idx", ".idx"), file.replace("-idx", ".idx") + ".gz")
     return next((folder / n for n in names if (folder / n).is_file()), None)
 
@@ -194,20 +194,17 @@ def _cifar_binary(files: Files, train: tuple[str, ...], test: str, label_bytes: 
 
 
 def _planes(rows: np.ndarray) -> np.ndarray:
-    """Turn (N, 3072), the red, green and blue planes, into (N, 32, 32, 3)."""
+    """Return (N, 32, 32, 3) images from (N, 3072) rows of red, green and blue planes."""
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
 def _allowed() -> dict[tuple[str, str], Any]:
-    """Return what pickled arrays may call, in any protocol, under both names of NumPy's internal package."""
+    """Return the functions that pickled arrays may call, under both names of NumPy's internal package."""
     rebuild = {p: np.zeros(0).__reduce_ex__(p)[0] for p in (2, 5)}
     numpy = {("multiarray", "_reconstruct"): rebuild[2], ("numeric", "_frombuffer"): rebuild[5]}
     inner = {(f"numpy.{core}.{m}", name): f for core in ("core", "_core") for (m, name), f in numpy.items()}
-    return inner | {
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): codecs.encode,
-    }
+    outer = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype, ("_codecs", "encode"): codecs.encode}
+    return inner | outer
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -268,7 +265,7 @@ _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """Parse two zero bytes, 8 for uint8, the number of dimensions, each size as a big-endian word, then the values."""
+    """Return the array of an IDX file: 0, 0, 8 for uint8, number of dimensions, big-endian sizes, then the values."""
     if content[:3] != b"\0\0\x08" or len(content) < 4:
         raise ValueError("not an IDX file of bytes")
     dimensions = content[3]
@@ -292,7 +289,7 @@ def _mnist_like(
 
 
 def digits() -> Dataset:
-    """Return the 1,797 handwritten digits (8×8 pixels) of scikit-learn. They come unsplit; this split is fixed."""
+    """Return the 1,797 handwritten digits (8×8 pixels) of scikit-learn, which has no splits. These are fixed."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Interpret what tables, tars and file names say: which column, which split, which class."""
+"""Interpret tables, tars and file names: find the image and label columns, the split and the class."""
 
 import os
 import re
@@ -14,7 +14,7 @@ IMAGE_COLUMNS = ("image", "img", "path", "file_name", "filename")
 
 
 def find_column(columns: Sequence[str], wanted: Sequence[str], where: str) -> str:
-    """Return the first wanted column that exists."""
+    """Return the first wanted column that exists; raise if none does."""
     for name in wanted:
         if name in columns:
             return name
@@ -42,7 +42,7 @@ def parse_labels(labels: list[str]) -> list[str] | np.ndarray:
 
 
 def check_paths(images: FileImages, table: Path) -> FileImages:
-    """Raise if no file exists: the paths are then relative to another folder. A few missing files count as corrupt."""
+    """Return `images`. Raise if none of the files exists; a few missing files are allowed, and count as corrupt."""
     if images.paths and not any(map(os.path.exists, images.paths)):
         raise DataError(
             f"{table}: none of its images exists, such as {images.paths[0]}; paths are relative to the file"

@@ -54,7 +54,7 @@ def subfolders(path: Path) -> list[Path]:
 
 
 def shorten(names: Iterable[str], most: int = 3) -> str:
-    """Join the first few names."""
+    """Join the first `most` names; "…" stands for the rest."""
     first = list(islice(names, most + 1))
     return ", ".join(first[:most]) + (", …" if len(first) > most else "")
 

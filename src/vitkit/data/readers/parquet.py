@@ -158,7 +158,7 @@ def _parse_labels(column: "pyarrow.ChunkedArray", rows: list[str]) -> list[str] 
 
 
 def _class_names(schema: "pyarrow.Schema", label: str) -> list[str] | None:
-    """Return the class names that Hugging Face's `datasets` stores in the file's metadata."""
+    """Return the class names that Hugging Face's `datasets` stores in the file's metadata, or None."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return [str(n) for n in features[label]["names"]]
@@ -168,7 +168,7 @@ def _class_names(schema: "pyarrow.Schema", label: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class _Head:
-    """What is read of a parquet file when it is opened."""
+    """The parts of a parquet file that are read when it is opened."""
 
     image_column: str
     class_names: list[str] | None

@@ -27,7 +27,7 @@ MEMORY_LIMIT = 4 * 2**30  # bytes of packed arrays that are decoded into memory
 
 
 def is_shards(spec: str) -> bool:
-    """Return whether a path, pattern or address names shards."""
+    """Return True if a path, pattern or address names shards."""
     if is_remote(spec):
         return True
     path = Path(spec).expanduser()
@@ -94,7 +94,7 @@ def _damage(shard: Shard) -> str:
 
 
 def _to_arrays(data: Dataset, shape: tuple[int, ...], corrupt_limit: float) -> Dataset:
-    """Decode images that were packed from arrays, so that they train exactly as the arrays did."""
+    """Return a data set of arrays, decoded from images that were packed from arrays. It trains as the original did."""
 
     def to_pixels(image: RawImage, name: str) -> np.ndarray:
         try:
@@ -139,9 +139,9 @@ def _index_tars(name: str, paths: Sequence[str], label: str, corrupt_limit: floa
 def _check_complete(
     paths: Sequence[str], stats: Sequence[FileStat], tars: Sequence[TarIndex], corrupt_limit: float
 ) -> list[str]:
-    """Return a note for every missing or broken shard; raise if they are too many.
+    """Return a note for every missing or broken shard. Raise if they have more than `corrupt_limit` of the images.
 
-    Their number of images is unknown and is estimated by the mean of the complete shards.
+    The number of images in these shards is estimated by the mean of the complete shards.
     """
     present = {stat.path for stat in stats}
     missing = [path for path in paths if path not in present]

@@ -62,7 +62,7 @@ class PackedStrings(Sequence[str]):
 
 @dataclass(frozen=True)
 class SampleTable:
-    """Where each image is, one row per image."""
+    """The position of each image in the shards, one row per image."""
 
     shard: np.ndarray  # int32, into the list of shards
     offset: np.ndarray  # int64: the first byte in a tar, the row in a parquet file
@@ -79,7 +79,7 @@ class SampleTable:
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """What the two index files say."""
+    """The contents of the two index files."""
 
     head: Mapping[str, Any]  # index.json
     shards: Sequence[Shard]
@@ -115,8 +115,7 @@ def write_index(
         for split, s in shards
     ]
     write_json(
-        folder / INDEX,
-        {"vitkit_shards": VERSION, **head, "samples_sha256": sha256(file.getvalue()), "shards": rows},
+        folder / INDEX, {"vitkit_shards": VERSION, **head, "samples_sha256": sha256(file.getvalue()), "shards": rows}
     )
 
 
@@ -128,7 +127,7 @@ def has_index(folder: str) -> bool:
 
 
 def read_index(folder: str) -> ShardIndex:
-    """Read the index as it was packed, and the current state of the shards."""
+    """Return the index as it was packed, with the current state of the shards."""
     path = join(folder, INDEX)
     try:
         head = json.loads(_read(path))

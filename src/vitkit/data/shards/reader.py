@@ -62,7 +62,7 @@ class ShardImages(ImageSource):
         return np.lexsort((self.samples.offset[indices], self.samples.shard[indices]))
 
     def content_hash(self, index: int, /) -> bytes:
-        """Return the hash of the index, unless the shard has changed since."""
+        """Return the hash in the index; if the shard has changed since packing, hash the current content."""
         if self.samples.hashes is None or not self.shards[self.samples.shard[index]].has_packed_size:
             return super().content_hash(index)
         return self.samples.hashes[index].tobytes()
@@ -166,7 +166,7 @@ def _parquet_metadata(path: str, state: str) -> Any:
 
 
 class _RowGroupCache:
-    """Keep row groups in memory, and drop the least recently used. Threads that need the same one share its read."""
+    """Keeps row groups in memory, and drops the least recently used. Threads that need the same one share its read."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

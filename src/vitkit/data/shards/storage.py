@@ -114,7 +114,7 @@ def open_file(path: str) -> Any:
 
 
 def retry_remote(work: Callable[[], Result], path: str) -> Result:
-    """Call `work`, which reads the file, and call it again if a remote store fails."""
+    """Return the result of `work`, which reads the file. Call it again if a remote store fails."""
     return _retry(work, path) if is_remote(path) else work()
 
 
@@ -167,7 +167,7 @@ def _check_length(content: bytes, wanted: ByteRange) -> bytes | ReadFailure:
 
 
 def _read_remote(ranges: Sequence[ByteRange]) -> list[bytes | ReadFailure]:
-    """Request all ranges, then again only those that failed."""
+    """Return the bytes or the failure of each range. Ranges whose request failed are requested again."""
     fs, _ = _filesystem(ranges[0].path)
     found: dict[int, bytes | ReadFailure] = {}
 

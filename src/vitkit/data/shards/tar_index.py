@@ -31,7 +31,7 @@ VERSION = 2  # of the cached files: other versions are scanned again
 
 @dataclass(frozen=True)
 class TarIndex:
-    """Where the images of one tar are."""
+    """The positions and labels of the images in one tar."""
 
     offset: np.ndarray
     size: np.ndarray

@@ -32,15 +32,7 @@ from vitkit.runtime.packages import require_package
 SHARD_SIZE = 256 * 10**6
 ROW_GROUP = 2**23  # bytes that are read, and held, to get at one image of a parquet file
 BLOCK = tarfile.BLOCKSIZE
-SUFFIX_OF = {
-    "JPEG": "jpg",
-    "MPO": "jpg",
-    "PNG": "png",
-    "WEBP": "webp",
-    "BMP": "bmp",
-    "GIF": "gif",
-    "TIFF": "tif",
-}
+SUFFIX_OF = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "GIF": "gif", "TIFF": "tif"}
 PNG_CHANNELS = (1, 3, 4)
 
 
@@ -207,7 +199,7 @@ class _HashedFile(io.RawIOBase):
 
 
 class _ShardWriter:
-    """Write the images of one split into files of at most `size` bytes. Shards are counted from `first`."""
+    """Writes the images of one split into files of at most `size` bytes. Shards are counted from `first`."""
 
     suffix: str
 
@@ -217,7 +209,7 @@ class _ShardWriter:
         self.file: _HashedFile | None = None
 
     def add(self, image: _ImageFile, label: int) -> tuple[int, int]:
-        """Write an image; return its shard, and its first byte or its row there."""
+        """Write an image. Return the number of its shard, and its first byte or its row in the shard."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -229,7 +221,7 @@ class _ShardWriter:
 
 
 class _TarWriter(_ShardWriter):
-    """Write NUMBER.jpg and NUMBER.cls for every image, numbered within the split."""
+    """Writes NUMBER.jpg and NUMBER.cls for every image, numbered within the split."""
 
     suffix = "tar"
 
@@ -260,13 +252,13 @@ class _TarWriter(_ShardWriter):
 
 
 def _tar_size(offset: int, content: int) -> int:
-    """Return the size after one more image: two headers, padding, the label, and the end, rounded up to a record."""
+    """Return the size of a tar after one more image: two headers, padding, label and end, rounded up to a record."""
     needed = offset + 2 * BLOCK + -(-content // BLOCK) * BLOCK + BLOCK + 2 * BLOCK
     return -(-needed // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
 
 
 class _ParquetWriter(_ShardWriter):
-    """Write columns `image` {bytes, path} and `label`, with the class names in the metadata of `datasets`."""
+    """Writes columns `image` {bytes, path} and `label`, with the class names in the metadata of `datasets`."""
 
     suffix = "parquet"
 
@@ -342,7 +334,7 @@ def _new_folder(out: str | Path) -> Path:
 
 @contextlib.contextmanager
 def _removed_on_error(folder: Path) -> Iterator[None]:
-    """Remove the files of a packing that fails: shards without an index are of no use."""
+    """Remove the folder's files if packing fails within the context: shards without an index are of no use."""
     try:
         yield
     except BaseException as error:
