@@ -27,7 +27,7 @@ COMMANDS = {
     "explain": ["vitkit explain runs/photos photos/cat/00.png --out maps --method rollout"],
     "convert": ["vitkit convert deit_tiny.safetensors deit-hf --to hf"],
     "bench": ["vitkit bench vit_nano_patch4_32 --train --against tutorial --batch 8 --rounds 3 --no-memory"],
-    "report": ["vitkit report runs/digits runs/demo --out two-runs.html"],
+    "report": ["vitkit report runs/digits runs/photos --out two-runs.html"],
     "serve": [
         """
         vitkit serve runs/photos --port 8000 &
