@@ -121,7 +121,7 @@ PYTHON = {
     "convert": """
         import vitkit
 
-        report = vitkit.convert("runs/mine", "mine-timm", "timm")
+        report = vitkit.convert("deit_tiny.safetensors", "deit-hf", "hf")
         print(report)
         """,
     "export_model": """
