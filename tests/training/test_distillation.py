@@ -52,7 +52,7 @@ def test_a_run_is_not_resumed_with_another_teacher(teacher: Path, tmp_path: Path
         model.head.bias[0] += 1
 
     save_model(model, tmp_path / "teacher")
-    with pytest.raises(UsageError, match=r"distill is .*: use the same"):
+    with pytest.raises(UsageError, match=r"distill\.teacher_sha256 is .*: use the same"):
         train(recipe, tmp_path / "run", resume=True, quiet=True)
 
 

@@ -32,7 +32,7 @@ def choose_k(
 ) -> tuple[int, dict[int, float]]:
     """Return the k with the best leave-one-out accuracy on the training images, and the accuracy of every candidate.
 
-    Of equally good candidates, the smallest is returned. No other split is used.
+    The smallest of equally good candidates is returned. No other split is used.
     """
     unit_gallery, targets = _unit(gallery), torch.from_numpy(labels)
     feasible = [k for k in candidates if k < len(gallery)] or [1]

@@ -85,7 +85,7 @@ def bf16_candidates(recipe: Recipe, world: World) -> list[bool]:
     """Return the values of `bf16` to time: the recipe's one if it is explicit, else both.
 
     On a CPU that emulates bf16, `auto` returns only False. FSDP fixes the dtype when it shards the model, so `auto`
-    returns one value there: True if the GPU supports bf16.
+    then returns one value: True if the GPU supports bf16.
     """
     if recipe.machine.precision == "auto" and uses_sharding(recipe, world):
         return [world.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)]

@@ -36,7 +36,7 @@ class Teacher:
     def cached_targets(self, batch: Batch, device: torch.device) -> Tensor | None:
         """Return the teacher's targets for the unaugmented images of the batch, from cached logits.
 
-        Return None if there is no cache. The caller applies mixup and CutMix to them, as to the labels.
+        Return None if there is no cache. The caller applies mixup and CutMix to the targets, as to the labels.
         """
         if self.cached_logits is None:
             return None

@@ -79,7 +79,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Parallel:
-    """How the processes of a run share memory. The result depends on it, and on their number, only by rounding."""
+    """The memory layout over the processes of a run. It and their number change the result only by rounding."""
 
     shard: Literal["none", "full"] = "none"  # full: shard weights, gradients and optimizer state over all processes
 

@@ -3,7 +3,7 @@
 A row maps tensor names of a layout (theirs) to a tensor name of vitkit (ours, which are timm's). `{i}` is the number of
 a block, `{body}` the prefix that Hugging Face puts before everything but the classifier. Several of their tensors may
 form one of ours. `transform` names an invertible transform of state_dict.py. If several rows have the same `ours`,
-import takes the first whose tensors are all there, export the first whose `when` fits the model.
+import takes the first whose tensors all exist, export the first whose `when` fits the model.
 To add a layout, add a table: no other code knows its names.
 """
 

@@ -24,7 +24,7 @@ class SidecarConfig:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """How weights became a model: every tensor of the file is counted as mapped or listed as dropped."""
+    """Describes how weights became a model. Every tensor of the file is counted as mapped or listed as dropped."""
 
     source: str
     layout: str  # "vitkit" for a model folder
