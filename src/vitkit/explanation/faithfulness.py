@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vitkit.errors import InputError
+from vitkit.evaluation.metrics import Interval
 from vitkit.evaluation.predict import eval_mode
 from vitkit.explanation.methods import METHODS
 from vitkit.explanation.occlusion import BATCH_SIZE, mask_patches
@@ -31,8 +32,6 @@ from vitkit.model import ViT
 STEPS = 10  # of a curve: a tenth of the patches each
 RESAMPLES = 10_000
 _INPUT_LAYERS = ("patch_embed.", "cls_token", "dist_token", "reg_token", "pos_embed", "norm_pre.")
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,16 @@ def faithfulness(
     names = list(METHODS if methods is None else methods)
     batch, _ = prepare_images(model, images, image_size)
     if target is None:
-        targets = torch.from_numpy(explain(model, batch, "random").targets)  # the predicted classes
-    else:
-        targets = class_indices(model, target, len(batch))
+        target = explain(model, batch, "random").targets.tolist()  # the predicted classes
+    targets = class_indices(model, target, len(batch))
     shuffled = with_shuffled_weights(model, seed)
     found = []
     for done, name in enumerate(names, start=1):
         classes = targets.tolist() if name in METHODS and METHODS[name].class_specific else None
         maps = explain(model, batch, name, target=classes, seed=seed).maps
         other = explain(shuffled, batch, name, target=classes, seed=seed + len(batch)).maps
-        measured = deletion_insertion(model, batch, torch.from_numpy(maps), targets, steps)
-        found.append(Faithfulness(name, measured, rank_correlation(maps, other)))
+        curves = deletion_insertion(model, batch, torch.from_numpy(maps), targets, steps)
+        found.append(Faithfulness(name, curves, rank_correlation(maps, other)))
         if progress is not None:
             progress(done, len(names))
     return sorted(found, key=lambda f: -f.curves.gain.mean())
@@ -117,18 +115,16 @@ def deletion_insertion(
     """Return both curves; deletion fills with the mean of the normalisation, insertion starts from a blurred image."""
     patch = model.config.patch_size
     masks = [top_patch_masks(values, steps) for values in maps]
-    deletion: list[np.ndarray] = []
-    insertion: list[np.ndarray] = []
+    curves = []  # of each image: deletion, insertion
     with torch.no_grad(), eval_mode(model):
         for image, top, label in zip(images, masks, targets.tolist(), strict=True):
             top = top.to(image.device)
-            for curve, masked in (
-                (deletion, mask_patches(image, top, patch)),
-                (insertion, mask_patches(image, ~top, patch, fill=gaussian_blur(image, max(patch)))),
-            ):
+            deleted = mask_patches(image, top, patch)
+            inserted = mask_patches(image, ~top, patch, fill=gaussian_blur(image, max(patch)))
+            for masked in (deleted, inserted):
                 scores = [model(some).softmax(dim=1)[:, label] for some in torch.split(masked, BATCH_SIZE)]
-                curve.append(torch.cat(scores).float().cpu().numpy())
-    return Curves(masks[0].float().mean(dim=(1, 2)).numpy(), np.stack(deletion), np.stack(insertion))
+                curves.append(torch.cat(scores).float().cpu().numpy())
+    return Curves(masks[0].float().mean(dim=(1, 2)).numpy(), np.stack(curves[::2]), np.stack(curves[1::2]))
 
 
 def top_patch_masks(values: Float[Tensor, "gh gw"], steps: int) -> Bool[Tensor, "s gh gw"]:

@@ -52,22 +52,6 @@ def _attention(model: ViT, images: Tensor, options: MethodOptions) -> tuple[Tens
     return to_grid(found[layer].mean(dim=1), model, images), logits
 
 
-def _rollout(model: ViT, images: Tensor, options: MethodOptions) -> tuple[Tensor, Tensor]:
-    return relevance.rollout(model, images, options.layer, options.query)
-
-
-def _gradient(model: ViT, images: Tensor, options: MethodOptions) -> tuple[Tensor, Tensor]:
-    return relevance.gradient(model, images, options.target)
-
-
-def _attribution(model: ViT, images: Tensor, options: MethodOptions) -> tuple[Tensor, Tensor]:
-    return relevance.attribution(model, images, options.target)
-
-
-def _occlusion(model: ViT, images: Tensor, options: MethodOptions) -> tuple[Tensor, Tensor]:
-    return occlusion(model, images, options.target, options.window)
-
-
 def _random(model: ViT, images: Tensor, options: MethodOptions) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(options.seed)
     with torch.no_grad():
@@ -79,17 +63,21 @@ METHODS: dict[str, Method] = {
         "attention of the pooled token in one layer", "attention", frozenset({"layer", "head", "query"}), _attention
     ),
     "rollout": Method(
-        "attention multiplied through the layers", "attention", frozenset({"layer", "query"}), _rollout
+        "attention multiplied through the layers", "attention", frozenset({"layer", "query"}),
+        lambda model, images, options: relevance.rollout(model, images, options.layer, options.query),
     ),
     "gradient": Method(
-        "rollout of attention weighted by the gradient of the class", "relevance", frozenset({"target"}), _gradient
+        "rollout of attention weighted by the gradient of the class", "relevance", frozenset({"target"}),
+        lambda model, images, options: relevance.gradient(model, images, options.target),
     ),
     "attribution": Method(
-        "relevance of the class accumulated through the layers", "relevance", frozenset({"target"}), _attribution
+        "relevance of the class accumulated through the layers", "relevance", frozenset({"target"}),
+        lambda model, images, options: relevance.attribution(model, images, options.target),
     ),
     "occlusion": Method(
         "drop of the class's log-probability when patches are masked", "drop of log-probability",
-        frozenset({"target", "window"}), _occlusion,
+        frozenset({"target", "window"}),
+        lambda model, images, options: occlusion(model, images, options.target, options.window),
     ),
     "random": Method("random values, the baseline of every comparison", "random value", frozenset({"seed"}), _random),
 }  # fmt: skip

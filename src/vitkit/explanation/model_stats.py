@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
@@ -95,10 +96,7 @@ def attention_distance(model: ViT, images: Float[Tensor, "b c h w"]) -> Float[np
 
 def patch_distances(grid: Pair, patch: Pair) -> Float[Tensor, "n n"]:
     """Return the distance in pixels between the centres of all pairs of patches."""
-    rows, columns = torch.meshgrid(
-        *(torch.arange(g) * float(p) for g, p in zip(grid, patch, strict=True)), indexing="ij"
-    )
-    centres = torch.stack([rows.flatten(), columns.flatten()], dim=1)
+    centres = torch.cartesian_prod(*(torch.arange(g) * float(p) for g, p in zip(grid, patch, strict=True)))
     return torch.cdist(centres, centres)
 
 
@@ -108,17 +106,15 @@ def feature_pca(model: ViT, images: Float[Tensor, "b c h w"]) -> Float[np.ndarra
 
     The components are computed over all images, so that a colour has the same meaning in each.
     """
-    grid = patch_grid(model, images)
     with eval_mode(model):
         tokens = model.forward_features(images)[:, model.config.prefix :].float()
     flat = tokens.flatten(0, 1) - tokens.mean(dim=(0, 1))
     _, _, components = torch.linalg.svd(flat, full_matrices=False)
     kept = components[:3] * components[:3].sum(dim=1, keepdim=True).sign()  # the sign of a component is arbitrary
-    shown = flat @ kept.T
-    shown = torch.cat([shown, shown.new_zeros(len(shown), 3 - shown.shape[1])], dim=1)
-    low, high = shown.quantile(0.01, dim=0), shown.quantile(0.99, dim=0)
+    shown = F.pad(flat @ kept.T, (0, 3 - len(kept)))
+    low, high = shown.quantile(shown.new_tensor([0.01, 0.99]), dim=0)
     colours = ((shown - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
-    return rearrange(colours, "(b gh gw) k -> b gh gw k", gh=grid[0], gw=grid[1]).cpu().numpy()
+    return rearrange(colours, "(b gh gw) k -> b gh gw k", b=len(images), gh=patch_grid(model, images)[0]).cpu().numpy()
 
 
 @torch.no_grad()

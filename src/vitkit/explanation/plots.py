@@ -3,7 +3,6 @@
 Figures are created without pyplot, so that there is nothing to close.
 """
 
-import itertools
 import math
 import textwrap
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
@@ -49,25 +48,23 @@ def plot_maps(explanation: Explanation, smooth: bool = True) -> Figure:
     for axes in grid.flat:
         axes.set_axis_off()
     for i in range(count):
-        left, right = grid[i // across, 2 * (i % across)], grid[i // across, 2 * (i % across) + 1]
+        left, right = grid.reshape(-1, 2)[i]
         _draw_image(left, explanation.images, i)
-        shown = _draw_overlay(right, explanation, i, smooth)
+        _draw_overlay(right, explanation, i, smooth)
         left.set_title(_file_name(explanation.images.names[i]), fontsize=8, loc="left")
         right.set_title(_prediction(explanation, i), fontsize=8, loc="left")
-        _colorbar(figure, shown, _unit(explanation, i), cax=right.inset_axes((1.03, 0, 0.035, 1)))
     return figure
 
 
 def plot_heads(maps: np.ndarray, title: str = "") -> Figure:
     """Draw maps (layers, heads, gh, gw): a row per layer, a column per head, all on one colour scale."""
     layers, heads = maps.shape[:2]
-    patches = maps.shape[2] * maps.shape[3]
+    maps = maps * maps[0, 0].size
     figure = Figure(figsize=(0.75 * heads + 1.5, 0.75 * layers + 0.6), layout="constrained")
     grid = figure.subplots(layers, heads, squeeze=False)
-    norm = Normalize(0, float(np.quantile(maps * patches, 0.99)))
-    for layer, head in itertools.product(range(layers), range(heads)):
-        axes = _bare(grid[layer, head])
-        shown = axes.imshow(maps[layer, head] * patches, cmap=COLORMAP, norm=norm)
+    norm = Normalize(0, float(np.quantile(maps, 0.99)))
+    for (layer, head), axes in np.ndenumerate(grid):
+        shown = _bare(axes).imshow(maps[layer, head], cmap=COLORMAP, norm=norm)
         if head == 0:
             axes.set_ylabel(f"layer {layer}", fontsize=7, color=GREY)
         if layer == 0:
@@ -118,9 +115,8 @@ def plot_position_similarity(similarity: PositionSimilarity) -> Figure:
     rows, columns, maps = similarity.sample()
     figure = Figure(figsize=(0.62 * len(columns) + 1.2, 0.62 * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(columns), squeeze=False)
-    for i, j in itertools.product(range(len(rows)), range(len(columns))):
-        axes = _bare(grid[i, j])
-        shown = axes.imshow(maps[i, j], cmap="viridis", vmin=-1, vmax=1)
+    for (i, j), axes in np.ndenumerate(grid):
+        shown = _bare(axes).imshow(maps[i, j], cmap="viridis", vmin=-1, vmax=1)
         if j == 0:
             axes.set_ylabel(str(rows[i]), fontsize=7, color=GREY)
         if i == len(rows) - 1:
@@ -158,8 +154,8 @@ def plot_tokens(images: SourceImages, colours: np.ndarray, norms: np.ndarray) ->
         crop, features, lengths = map(_bare, grid[i])
         _draw_image(crop, images, i, frame=False)
         crop.set(xlim=(left, right), ylim=(bottom, top))
-        for axes in (features, lengths):
-            axes.set_box_aspect((bottom - top) / (right - left))
+        features.set_box_aspect((bottom - top) / (right - left))
+        lengths.set_box_aspect((bottom - top) / (right - left))
         features.imshow(colours[i], aspect="auto", interpolation="nearest")
         shown = lengths.imshow(norms[i], aspect="auto", cmap="viridis", interpolation="nearest")
         _colorbar(figure, shown, ax=lengths, shrink=0.8, aspect=22, pad=0.02)
@@ -183,23 +179,26 @@ def _draw_image(axes: Axes, images: SourceImages, index: int, grey: bool = False
     if frame and tuple(region) != (0, 0, width, height):
         for box in _outside(region, (height, width)):
             axes.add_patch(Rectangle(*box, facecolor="white", alpha=0.6, linewidth=0))
-        outline = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=GREY, linewidth=0.8)
-        outline.set_clip_on(False)
+        size = right - left, bottom - top
+        outline = Rectangle((left, top), *size, fill=False, edgecolor=GREY, linewidth=0.8, clip_on=False)
         axes.add_patch(outline)
 
 
-def _draw_overlay(axes: Axes, explanation: Explanation, index: int, smooth: bool) -> ScalarMappable:
-    """Draw the map over the crop that the model received, padding included; return the scale of its colours."""
-    images, region = explanation.images, explanation.regions[index]
+def _draw_overlay(axes: Axes, explanation: Explanation, index: int, smooth: bool) -> None:
+    """Draw the map over the crop that the model received, padding included, and the scale of its colours.
+
+    A map without negative values is drawn as multiples of its mean, which do not depend on the number of patches.
+    """
+    images, values, unit = explanation.images, explanation.maps[index], explanation.unit
+    if values.min() >= 0 and values.mean() > 0:
+        values, unit = values / values.mean(), f"{unit}, × its mean"
     _draw_image(axes, images, index, grey=True)
     limits = axes.get_xlim(), axes.get_ylim()
-    values = _relative(explanation.maps[index])
-    left, top, right, bottom = region
+    left, top, right, bottom = explanation.regions[index]
     axes.imshow(overlay(_crop(images, index), values, smooth=smooth), extent=(left, right, bottom, top))
     axes.set(xlim=limits[0], ylim=limits[1])
     shown = ScalarMappable(Normalize(*color_range(values)), COLORMAP)
-    shown.set_array(values)
-    return shown
+    _colorbar(axes.figure, shown, unit, cax=axes.inset_axes((1.03, 0, 0.035, 1)))
 
 
 def _crop(images: SourceImages, index: int) -> np.ndarray:
@@ -210,19 +209,6 @@ def _crop(images: SourceImages, index: int) -> np.ndarray:
     crop = Image.new(preview.mode, (max(right - left, 1), max(bottom - top, 1)), "white")
     crop.paste(preview, (-left, -top))
     return np.asarray(crop)
-
-
-def _relative(values: np.ndarray) -> np.ndarray:
-    """Return a map without negative values as multiples of its mean, which do not depend on the number of patches."""
-    return values / values.mean() if _is_nonnegative(values) else values
-
-
-def _is_nonnegative(values: np.ndarray) -> bool:
-    return bool(values.min() >= 0 and values.mean() > 0)
-
-
-def _unit(explanation: Explanation, index: int) -> str:
-    return f"{explanation.unit}, × its mean" if _is_nonnegative(explanation.maps[index]) else explanation.unit
 
 
 def _prediction(explanation: Explanation, index: int) -> str:
@@ -254,7 +240,7 @@ def _outside(region: Sequence[float], size: Sequence[float]) -> list[tuple[tuple
     return [part for part in parts if part[1] > 0 and part[2] > 0]
 
 
-def _colorbar(figure: Figure, shown: ScalarMappable, label: str = "", **options: Any) -> None:
+def _colorbar(figure: FigureBase, shown: ScalarMappable, label: str = "", **options: Any) -> None:
     bar = figure.colorbar(shown, **options)
     bar.set_label(label, fontsize=7)
     bar.ax.tick_params(labelsize=7)

@@ -11,6 +11,8 @@ the pooled tokens, or their combination by attention pooling.
 Shapes: b batch, h heads, t tokens.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -41,35 +43,29 @@ def rollout(
 
 def gradient(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
     """Roll out attention weighted by the gradient of the class, instead of the attention itself."""
-    weighted, logits = _weighted_attention(model, images, target)
-    rolled = _identity(weighted[0])
-    with torch.autocast(images.device.type, enabled=False):
-        for layer in weighted[: model.config.depth]:
-            rolled = (layer @ rolled + rolled) / (1 + layer.sum(dim=-1, keepdim=True))
-        return _pooled_row(rolled, model, images, None, *weighted[model.config.depth :]), logits
+    return _class_relevance(model, images, target, lambda a, r: (a @ r + r) / (1 + a.sum(dim=-1, keepdim=True)))
 
 
 def attribution(model: ViT, images: Float[Tensor, "b c h w"], target: Tensor | None = None) -> tuple[Maps, Logits]:
     """Accumulate the relevance of a class through the layers."""
-    weighted, logits = _weighted_attention(model, images, target)
-    relevance = _identity(weighted[0])
-    with torch.autocast(images.device.type, enabled=False):
-        for layer in weighted[: model.config.depth]:
-            relevance = relevance + layer @ relevance
-        return _pooled_row(relevance, model, images, None, *weighted[model.config.depth :]), logits
+    return _class_relevance(model, images, target, lambda a, r: r + a @ r)
 
 
-def _weighted_attention(
-    model: ViT, images: Tensor, target: Tensor | None
-) -> tuple[list[Float[Tensor, "b q t"]], Logits]:
-    """Return Ā of every layer, (∇A ⊙ A)⁺ averaged over the heads, and the logits. The model keeps no gradients."""
+def _class_relevance(
+    model: ViT, images: Tensor, target: Tensor | None, update: Callable[[Tensor, Tensor], Tensor]
+) -> tuple[Maps, Logits]:
+    """Apply R ← `update(Ā, R)` through the layers; return the pooled row and the logits. No gradients are kept."""
     weights, logits = differentiable_attention(model, images)
     target = logits.argmax(dim=1) if target is None else target
     with torch.inference_mode(False), torch.enable_grad():
         score = logits.gather(1, target[:, None]).sum()  # images are independent: each gets its own gradient
         gradients = torch.autograd.grad(score, weights)
     weighted = [(g * w).clamp(min=0).mean(dim=1).detach() for g, w in zip(gradients, weights, strict=True)]
-    return weighted, logits.detach()
+    relevance, depth = _identity(weighted[0]), model.config.depth
+    with torch.autocast(images.device.type, enabled=False):
+        for layer in weighted[:depth]:
+            relevance = update(layer, relevance)
+        return _pooled_row(relevance, model, images, None, *weighted[depth:]), logits.detach()
 
 
 def _pooled_row(
