@@ -139,6 +139,6 @@ def test_a_class_name_is_not_typeset_as_a_formula(plot) -> None:
 
 def test_larger_values_are_monotonically_darker() -> None:
     grey = np.array([0.2126, 0.7152, 0.0722])
-    lightness = drawn._pale_to_dark()(np.linspace(0, 1, 256))[:, :3] @ grey
+    lightness = drawn.PALE_TO_DARK(np.linspace(0, 1, 256))[:, :3] @ grey
     assert np.all(np.diff(lightness) <= 0)
     assert lightness[0] - lightness[-1] > 0.8

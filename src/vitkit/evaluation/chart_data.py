@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitkit.evaluation.evaluation import Evaluation
-from vitkit.evaluation.metrics import ClassScore, Interval, wilson_interval
+from vitkit.evaluation.metrics import Bin, ClassScore, Interval, wilson_interval
 
 MAX_CLASSES = 60  # shown in one chart
 MAX_CLASSES_WITH_NUMBERS = 20  # above, numbers in the cells of a confusion matrix are too small to read
@@ -33,15 +33,12 @@ class ConfusionChart:
 
 
 @dataclass(frozen=True)
-class ReliabilityBar:
-    """One bin of the confidence that holds at least one image."""
+class ReliabilityBar(Bin):
+    """A bin of the confidence that holds at least one image."""
 
-    low: float
-    high: float
-    count: int
-    share: float  # of all images
-    confidence: float  # mean
+    confidence: float
     accuracy: float
+    share: float  # of all images
     interval: Interval  # 95 %, of the accuracy
 
 
@@ -66,7 +63,7 @@ def confusion_chart(evaluation: Evaluation) -> ConfusionChart:
 def reliability_bars(evaluation: Evaluation) -> list[ReliabilityBar]:
     return [
         ReliabilityBar(
-            b.low, b.high, b.count, b.count / evaluation.n, b.confidence, b.accuracy,
+            b.low, b.high, b.count, b.confidence, b.accuracy, b.count / evaluation.n,
             wilson_interval(round(b.accuracy * b.count), b.count),
         )
         for b in evaluation.bins

@@ -153,9 +153,8 @@ def _check_same_samples(a: Predictions, b: Predictions) -> None:
     if a.class_names != b.class_names:
         raise DataError(f"cannot compare: the class names differ{_first_difference(a.class_names, b.class_names)}")
     if a.names is not None and b.names is not None and a.names != b.names:
-        order = (
-            "; they are the same in another order: sort one by the other" if sorted(a.names) == sorted(b.names) else ""
-        )
+        reordered = sorted(a.names) == sorted(b.names)
+        order = "; they are the same in another order: sort one by the other" if reordered else ""
         raise DataError(f"cannot compare: the samples differ{_first_difference(a.names, b.names)}{order}")
     differ = np.flatnonzero(a.labels != b.labels)
     if len(differ):

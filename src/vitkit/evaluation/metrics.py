@@ -33,9 +33,11 @@ class Predictions:
     skipped: Sequence[str] = ()  # "name: reason" of each image that was left out
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
+        set_, labels = object.__setattr__, np.asarray(self.labels)
+        if labels.size and not np.issubdtype(labels.dtype, np.integer):
+            raise DataError(f"labels are {labels.dtype}: expected integer class indices")
         set_(self, "logits", np.asarray(self.logits, dtype=np.float32))
-        set_(self, "labels", _as_class_indices(np.asarray(self.labels)))
+        set_(self, "labels", labels.astype(np.int64))
         set_(self, "class_names", tuple(self.class_names))
         set_(self, "names", None if self.names is None else tuple(self.names))
         set_(self, "skipped", tuple(self.skipped))
@@ -306,12 +308,6 @@ def _slope(predictions: Predictions, beta: float) -> tuple[float, float]:
 
 def _ratio(part: float, whole: float) -> float | None:
     return float(part / whole) if whole else None
-
-
-def _as_class_indices(labels: np.ndarray) -> np.ndarray:
-    if labels.size and not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(f"labels are {labels.dtype}: expected integer class indices")
-    return labels.astype(np.int64)
 
 
 def _check(p: Predictions) -> None:

@@ -4,13 +4,16 @@ The colours are safe for colour-blind readers: Okabe and Ito's blue and vermilio
 alone carries the value.
 """
 
-import matplotlib
+from typing import Any
+
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, ListedColormap
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap
 from matplotlib.container import Container
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import PercentFormatter
 
 from vitkit.evaluation.chart_data import MAX_CLASSES, chart_title, classes_by_f1, confusion_chart, reliability_bars
@@ -18,6 +21,7 @@ from vitkit.evaluation.evaluation import Evaluation
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
 PALE_BLUE, PALE_GREY = "#B8D4E8", "#DDDDDD"
+PALE_TO_DARK = ListedColormap(colormaps["magma_r"](np.linspace(0.04, 1, 256)))  # no white, which marks empty cells
 WHITE_ABOVE = 0.42  # share from which white text is easier to read than black
 
 
@@ -31,19 +35,20 @@ def plot_confusion(evaluation: Evaluation) -> Figure:
     wide, tall = (0.07 * max(map(len, names)) for names in (rows, columns))  # inches for the longest name
     figure = Figure(figsize=(side + wide + 1.3, side + tall + 0.7), layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(np.ma.masked_equal(share, 0), cmap=_pale_to_dark(), vmin=0, vmax=1)
+    image = axes.imshow(np.ma.masked_equal(share, 0), cmap=PALE_TO_DARK, vmin=0, vmax=1)
     axes.set_xticks(range(k), columns, rotation=90, fontsize=8)
     axes.set_yticks(range(k), rows, fontsize=8)
     axes.set_xlabel("predicted", fontsize=9)
     axes.set_ylabel("label (samples)", fontsize=9)
     axes.set_title(chart.title, fontsize=10)
-    _grid(axes, k)
+    axes.set_xticks(np.arange(k - 1) + 0.5, minor=True)  # thin lines between the cells, to follow a row to its name
+    axes.set_yticks(np.arange(k - 1) + 0.5, minor=True)
+    axes.grid(which="minor", color=PALE_GREY, linewidth=0.5)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
     if chart.has_numbers:
         _write_cells(axes, share)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, format=PercentFormatter(1))
-    bar.set_label("share of the row", fontsize=8)
-    bar.ax.tick_params(labelsize=8)
-    bar.outline.set_visible(False)
+    add_colorbar(figure, image, "share of the row", 8, ax=axes, shrink=0.6, aspect=30, format=PercentFormatter(1))
     return figure
 
 
@@ -82,6 +87,14 @@ def plot_classes(evaluation: Evaluation) -> Figure:
     return figure
 
 
+def add_colorbar(figure: FigureBase, shown: ScalarMappable, label: str = "", size: int = 7, **options: Any) -> None:
+    """Draw a colour bar without a frame. `size` is that of the text; `options` are those of `Figure.colorbar`."""
+    bar = figure.colorbar(shown, **options)
+    bar.set_label(label, fontsize=size)
+    bar.ax.tick_params(labelsize=size)
+    bar.outline.set_visible(False)
+
+
 def _draw_bins(axes: Axes, evaluation: Evaluation) -> None:
     bars = reliability_bars(evaluation)
     left, right, confidence, accuracy = (
@@ -111,23 +124,9 @@ def _draw_histogram(axes: Axes, evaluation: Evaluation) -> None:
     axes.legend(loc="upper left", fontsize=8, edgecolor="none")
 
 
-def _pale_to_dark() -> Colormap:
-    """Return a perceptually uniform colour map. Its palest colour is a tint, because white marks empty cells."""
-    return ListedColormap(matplotlib.colormaps["magma_r"](np.linspace(0.04, 1, 256)))
-
-
 def _literal(name: str) -> str:
     """Return the name with dollar signs escaped: matplotlib would typeset the text between two as a formula."""
     return name.replace("$", r"\$")
-
-
-def _grid(axes: Axes, k: int) -> None:
-    """Draw thin lines between the cells, to follow a row to its name."""
-    axes.set_xticks(np.arange(k - 1) + 0.5, minor=True)
-    axes.set_yticks(np.arange(k - 1) + 0.5, minor=True)
-    axes.grid(which="minor", color=PALE_GREY, linewidth=0.5)
-    axes.tick_params(which="both", length=0)
-    axes.spines[:].set_visible(False)
 
 
 def _write_cells(axes: Axes, share: np.ndarray) -> None:

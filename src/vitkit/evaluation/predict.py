@@ -139,10 +139,8 @@ def resolution_sweep(
         start = time.perf_counter()
         logits, labels = predict_logits(runner, batches)
         seconds = time.perf_counter() - start
-        predictions = Predictions(logits, labels, [str(i) for i in range(logits.shape[1])])
-        results.append(
-            ResolutionResult(size, top_k(predictions), top_k_interval(predictions), len(predictions) / seconds)
-        )
+        found = Predictions(logits, labels, [str(i) for i in range(logits.shape[1])])
+        results.append(ResolutionResult(size, top_k(found), top_k_interval(found), len(found) / seconds))
     return results
 
 

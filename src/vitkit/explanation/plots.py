@@ -6,17 +6,17 @@ Figures are created without pyplot, so that there is nothing to close.
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
+from vitkit.evaluation.plots import BLUE, PALE_GREY, VERMILION, add_colorbar
 from vitkit.explanation.faithfulness import Faithfulness
 from vitkit.explanation.heatmap import COLORMAP, PIXELATED_BELOW, color_range, overlay, rescale, to_pillow
 from vitkit.explanation.model_stats import PositionSimilarity
@@ -28,7 +28,7 @@ INCHES = 2.5  # the side of one image
 PAIRS_PER_ROW = 3
 
 # The Okabe–Ito colours, with dashes so that lines differ without colour
-_LINES = [("#0072B2", "-"), ("#D55E00", "-"), ("#009E73", "--"), ("#CC79A7", "-."), ("#56B4E9", "--"), ("#999999", ":")]
+_LINES = [(BLUE, "-"), (VERMILION, "-"), ("#009E73", "--"), ("#CC79A7", "-."), ("#56B4E9", "--"), ("#999999", ":")]
 _CURVES = {
     "deletion": ("deletion: an early fall is better", "share of patches removed"),
     "insertion": ("insertion: an early rise is better", "share of patches restored"),
@@ -69,7 +69,7 @@ def plot_heads(maps: np.ndarray, title: str = "") -> Figure:
             axes.set_ylabel(f"layer {layer}", fontsize=7, color=GREY)
         if layer == 0:
             axes.set_title(f"head {head}", fontsize=7, color=GREY)
-    _colorbar(figure, shown, "attention, × uniform attention", ax=grid, shrink=0.6, aspect=30, extend="max")
+    add_colorbar(figure, shown, "attention, × uniform attention", ax=grid, shrink=0.6, aspect=30, extend="max")
     figure.suptitle(title, fontsize=8)
     return figure
 
@@ -121,7 +121,7 @@ def plot_position_similarity(similarity: PositionSimilarity) -> Figure:
             axes.set_ylabel(str(rows[i]), fontsize=7, color=GREY)
         if i == len(rows) - 1:
             axes.set_xlabel(str(columns[j]), fontsize=7, color=GREY)
-    _colorbar(figure, shown, ax=grid, shrink=0.8, aspect=30)
+    add_colorbar(figure, shown, ax=grid, shrink=0.8, aspect=30)
     figure.suptitle(similarity.description, fontsize=8)
     figure.supxlabel("patch column", fontsize=7)
     figure.supylabel("patch row", fontsize=7)
@@ -134,8 +134,8 @@ def plot_attention_distance(values: np.ndarray, diagonal: float, images: int) ->
     figure = Figure(figsize=(4.8, 3.3), layout="constrained")
     axes = figure.add_subplot()
     depth = np.repeat(np.arange(layers), heads)
-    axes.plot(depth, values.ravel(), "o", color="#0072B2", alpha=0.6, markersize=4, markeredgewidth=0, label="one head")
-    axes.plot(np.arange(layers), values.mean(axis=1), color="#D55E00", linewidth=1.5, label="layer mean")
+    axes.plot(depth, values.ravel(), "o", color=BLUE, alpha=0.6, markersize=4, markeredgewidth=0, label="one head")
+    axes.plot(np.arange(layers), values.mean(axis=1), color=VERMILION, linewidth=1.5, label="layer mean")
     axes.set(xlabel="layer", ylabel="mean attention distance, pixels", ylim=(0, max(values.max() * 1.1, diagonal / 2)))
     axes.set_title(f"Mean attention distance per head ({images} image{'s' * (images != 1)})", fontsize=9, loc="left")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -158,7 +158,7 @@ def plot_tokens(images: SourceImages, colours: np.ndarray, norms: np.ndarray) ->
         lengths.set_box_aspect((bottom - top) / (right - left))
         features.imshow(colours[i], aspect="auto", interpolation="nearest")
         shown = lengths.imshow(norms[i], aspect="auto", cmap="viridis", interpolation="nearest")
-        _colorbar(figure, shown, ax=lengths, shrink=0.8, aspect=22, pad=0.02)
+        add_colorbar(figure, shown, ax=lengths, shrink=0.8, aspect=22, pad=0.02)
     for axes, title in zip(grid[0], ("model input", "patch features (PCA)", "token norms"), strict=True):
         axes.set_title(title, fontsize=8, loc="left")
     return figure
@@ -198,7 +198,8 @@ def _draw_overlay(axes: Axes, explanation: Explanation, index: int, smooth: bool
     axes.imshow(overlay(_crop(images, index), values, smooth=smooth), extent=(left, right, bottom, top))
     axes.set(xlim=limits[0], ylim=limits[1])
     shown = ScalarMappable(Normalize(*color_range(values)), COLORMAP)
-    _colorbar(axes.figure, shown, unit, cax=axes.inset_axes((1.03, 0, 0.035, 1)))
+    shown.set_array(values)
+    add_colorbar(axes.figure, shown, unit, cax=axes.inset_axes((1.03, 0, 0.035, 1)))
 
 
 def _crop(images: SourceImages, index: int) -> np.ndarray:
@@ -240,13 +241,6 @@ def _outside(region: Sequence[float], size: Sequence[float]) -> list[tuple[tuple
     return [part for part in parts if part[1] > 0 and part[2] > 0]
 
 
-def _colorbar(figure: FigureBase, shown: ScalarMappable, label: str = "", **options: Any) -> None:
-    bar = figure.colorbar(shown, **options)
-    bar.set_label(label, fontsize=7)
-    bar.ax.tick_params(labelsize=7)
-    bar.outline.set_visible(False)
-
-
 def _bare(axes: Axes) -> Axes:
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
@@ -255,5 +249,5 @@ def _bare(axes: Axes) -> Axes:
 
 def _line_chart(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.grid(color=PALE_GREY, linewidth=0.6)
     axes.tick_params(labelsize=8)

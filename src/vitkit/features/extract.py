@@ -120,7 +120,6 @@ def extract_features(
     vit = model if isinstance(model, ViT) else load_model(model)
     preprocess = preprocess or require_preprocess(vit, "the model" if vit is model else model)
     reader = SplitReader(split, preprocess, batch_size, progress, corrupt_limit)
-    values, _ = predict_logits(
-        ThreadedInference(FeatureExtractor(vit)), reader.batches(vit.patch_embed.proj.weight.device)
-    )
+    runner = ThreadedInference(FeatureExtractor(vit))
+    values, _ = predict_logits(runner, reader.batches(vit.patch_embed.proj.weight.device))
     return Features(values, np.array(reader.indices, dtype=np.int64), reader.skipped)

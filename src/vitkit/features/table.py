@@ -46,7 +46,10 @@ def table_writer(path: str) -> Callable[[FeatureTable], None]:
     if suffix not in _FORMATS:
         raise UsageError(f"--out {path}: expected a name that ends in {' or '.join(_FORMATS)}")
     if suffix == ".parquet":
-        _require_pyarrow()
+        try:
+            import pyarrow.parquet  # noqa: F401  # fail before the work, not after it
+        except ImportError as error:
+            raise MissingExtraError("writing parquet", "pyarrow", "data") from error
     return lambda table: write_atomic(Path(path), _FORMATS[suffix](table))
 
 
@@ -70,13 +73,6 @@ def _parquet(table: FeatureTable) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer)
     return buffer.getvalue()
-
-
-def _require_pyarrow() -> None:
-    try:
-        import pyarrow.parquet  # noqa: F401  # fail before the work, not after it
-    except ImportError as error:
-        raise MissingExtraError("writing parquet", "pyarrow", "data") from error
 
 
 _FORMATS: dict[str, Callable[[FeatureTable], bytes]] = {".npz": _npz, ".parquet": _parquet}

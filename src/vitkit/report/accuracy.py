@@ -76,9 +76,8 @@ def _cell(chart: ConfusionChart, row: int, column: int, left: float, side: int) 
     x, y = left + column * side, TOP + row * side
     dark = " class='strong'" if share >= DARK_CELL else ""
     number = f"<text{dark} x='{x + side / 2:.0f}' y='{y + side / 2 + 4:.0f}' text-anchor='middle'>{value}</text>"
-    title = (
-        f"label {chart.names[row]}, predicted {chart.names[column]}: {value:,} of {chart.support[row]:,} ({share:.1%})"
-    )
+    label, predicted = chart.names[row], chart.names[column]
+    title = f"label {label}, predicted {predicted}: {value:,} of {chart.support[row]:,} ({share:.1%})"
     return (
         f"<g data-cell='{chart.classes[row]},{chart.classes[column]}'><title>{escape(title)}</title>"
         f"<rect class='cell' x='{x:.0f}' y='{y}' width='{side}' height='{side}' "
@@ -93,11 +92,7 @@ def _reliability_diagram(evaluation: Evaluation) -> str:
     parts = [frame.axes("confidence")]
     for bar in bars:
         left, right = frame.x_at(bar.low) + 1, frame.x_at(bar.high) - 1
-        top, (low, high), confidence = (
-            frame.y_at(bar.accuracy),
-            map(frame.y_at, bar.interval),
-            frame.y_at(bar.confidence),
-        )
+        top, confidence, low, high = map(frame.y_at, (bar.accuracy, bar.confidence, *bar.interval))
         middle, tall = (left + right) / 2, HISTOGRAM * bar.share / largest
         parts.append(
             f"<g><title>confidence {bar.low:.2f} to {bar.high:.2f}: {bar.count:,} images, mean confidence "

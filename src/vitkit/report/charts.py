@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 WIDTH, HEIGHT = 420, 240
 LEFT, TOP, BOTTOM = 48, 12, 34
@@ -82,10 +82,12 @@ def chart(title: str, lines: Sequence[Line], x_name: str = "epoch", from_zero: b
         "x": frame.x, "y": frame.y, "left": LEFT, "right": frame.width - frame.right, "top": TOP,
         "bottom": frame.height - BOTTOM, "axis": x_name,
         "lines": [
-            {"name": k.name or title, "smooth": k.smooth, "points": [_round(p) for p in k.points]} for k in lines
+            {"name": k.name or title, "smooth": k.smooth,
+             "points": [(float(f"{x:.6g}"), float(f"{y:.6g}")) for x, y in k.points]}
+            for k in lines
         ],
     }  # fmt: skip
-    summary = "; ".join(_describe(k) for k in lines)
+    summary = "; ".join(f"{k.name} from {k.points[0][1]:.4g} to {k.points[-1][1]:.4g}".strip() for k in lines)
     return (
         f"<figure class='chart' data-chart='{escape(json.dumps(data), quote=True)}'><h3>{escape(title)}</h3>"
         f"<svg viewBox='0 0 {frame.width} {frame.height}' role='img' tabindex='0' "
@@ -98,11 +100,9 @@ def chart(title: str, lines: Sequence[Line], x_name: str = "epoch", from_zero: b
 def moving_average(points: Sequence[tuple[float, float]], share: float = SMOOTHING) -> list[tuple[float, float]]:
     """Return the centred moving average; windows are cut at the ends. report.js has the same function."""
     half = math.floor(len(points) * share / 2 + 1e-9)
-    found = []
-    for i, (x, _) in enumerate(points):
-        near = [y for _, y in points[max(i - half, 0) : i + half + 1]]
-        found.append((x, sum(near) / len(near)))
-    return found
+    values = [y for _, y in points]
+    windows = [values[max(i - half, 0) : i + half + 1] for i in range(len(values))]
+    return [(x, sum(near) / len(near)) for (x, _), near in zip(points, windows, strict=True)]
 
 
 def downsample(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> list[tuple[float, float]]:
@@ -149,14 +149,10 @@ def _labels(frame: Frame, lines: Sequence[Line]) -> str:
     drawn = [moving_average(k.points) if k.smooth else k.points for k in lines]
     ends = sorted((frame.y_at(points[-1][1]), i) for i, points in enumerate(drawn))
     gap, lowest = 13.0, frame.height - BOTTOM
-    positions: list[float] = []
-    for y, _ in ends:
-        positions.append(max(y, positions[-1] + gap) if positions else y)
-    over = max(positions[-1] - lowest, 0.0)
-    for i in reversed(range(len(positions))):  # move up what crossed the lower edge
-        positions[i] = min(positions[i], lowest if over and i == len(positions) - 1 else positions[i])
-        if i + 1 < len(positions):
-            positions[i] = min(positions[i], positions[i + 1] - gap)
+    positions = list(accumulate((y for y, _ in ends), lambda above, y: max(y, above + gap)))
+    positions[-1] = min(positions[-1], lowest)
+    for i in reversed(range(len(positions) - 1)):  # move up what crossed the lower edge
+        positions[i] = min(positions[i], positions[i + 1] - gap)
     return "".join(
         f"<text class='name s{lines[i].style % LINE_STYLES}' x='{frame.width - frame.right + 6:.0f}' y='{y + 4:.1f}'>"
         f"{escape(lines[i].name)}</text>"
@@ -171,12 +167,3 @@ def _axis_range(values: Sequence[float], from_zero: bool = False, margin: float 
         high, low = high + (abs(high) * 0.1 or 1.0), low if from_zero else low - abs(low) * 0.1
     room = margin * (high - low)
     return low if from_zero else low - room, high + room
-
-
-def _round(point: tuple[float, float]) -> list[float]:
-    return [float(f"{v:.6g}") for v in point]
-
-
-def _describe(line: Line) -> str:
-    (_, first), (_, last) = line.points[0], line.points[-1]
-    return f"{line.name} from {first:.4g} to {last:.4g}".strip()

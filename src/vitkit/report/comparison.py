@@ -7,8 +7,7 @@ from html import escape
 from typing import Any
 
 from vitkit.errors import DataError
-from vitkit.evaluation import compare
-from vitkit.evaluation.comparison import mean_interval
+from vitkit.evaluation import Evaluation, compare, mean_interval
 from vitkit.report.charts import LINE_STYLES
 from vitkit.report.curves import overlaid_curves
 from vitkit.report.html import Cell, duration, header, heading, page, percent, section, table, text
@@ -26,12 +25,13 @@ def letter(index: int) -> str:
 
 def comparison_page(runs: Sequence[RunRecord]) -> str:
     names = ", ".join(f"{letter(i)} {run.name}" for i, run in enumerate(runs))
+    finished = [(letter(i), run.evaluation) for i, run in enumerate(runs) if run.evaluation is not None]
     body = [
         header(f"Comparison of {len(runs)} runs", names, SECTIONS),
         section("Results", _legend(runs), _numbers(runs), _seeds(runs), _differences(runs)),
         section("Learning curves", overlaid_curves(runs, letter)),
-        section("Significance tests", _tests(runs)),
-        section("F1 per class", _classes(runs)),
+        section("Significance tests", _tests(finished)),
+        section("F1 per class", _classes(finished)),
         section("Reproduce", *(heading(f"{letter(i)} {run.name}") + reproduction(run) for i, run in enumerate(runs))),
     ]
     return page(f"vitkit: comparison of {len(runs)} runs", body)
@@ -95,9 +95,8 @@ def _differences(runs: Sequence[RunRecord]) -> str:
     if not keys:
         return text("The recipes are identical.")
     rows = [[key, *(str(f.get(key, "–")) for f in flat)] for key in keys]
-    return heading("Differences between the recipes") + table(
-        ["setting", *(letter(i) for i in range(len(runs)))], rows, "Settings that differ"
-    )
+    columns = ["setting", *(letter(i) for i in range(len(runs)))]
+    return heading("Differences between the recipes") + table(columns, rows, "Settings that differ")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -107,52 +106,43 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _tests(runs: Sequence[RunRecord]) -> str:
-    finished = [(i, run) for i, run in enumerate(runs) if run.evaluation is not None]
+def _tests(finished: Sequence[tuple[str, Evaluation]]) -> str:
     if len(finished) < 2:
         return text("At least two finished runs are needed for a paired test.")
     rows, notes = [], []
-    for (i, a), (j, b) in _pairs(finished):
-        assert a.evaluation is not None
-        assert b.evaluation is not None
+    pairs = list(itertools.combinations(finished, 2))
+    if len(pairs) > MAX_PAIRS:
+        best = max(finished, key=lambda entry: entry[1].top1)
+        pairs = [(other, best) for other in finished if other is not best]
+    for (name_a, a), (name_b, b) in pairs:
         try:
-            found = compare(a.evaluation, b.evaluation)
+            found = compare(a, b)
         except DataError as error:
-            notes.append(text(f"{letter(i)} and {letter(j)} were not evaluated on the same images: {error}"))
+            notes.append(text(f"{name_a} and {name_b} were not evaluated on the same images: {error}"))
             continue
-        notes.append(text(found.summary(letter(i), letter(j))))
+        notes.append(text(found.summary(name_a, name_b)))
         low, high = (100 * v for v in found.interval)
         rows.append([
-            f"{letter(i)} → {letter(j)}", found.n, Cell(f"{100 * found.difference:+.2f}", found.difference),
+            f"{name_a} → {name_b}", found.n, Cell(f"{100 * found.difference:+.2f}", found.difference),
             Cell(f"{low:+.2f} to {high:+.2f}", low), found.only_a, found.only_b,
             Cell(f"{found.p_value:.2g}", found.p_value),
         ])  # fmt: skip
     columns = ["pair", "images", "difference, points", "95 % interval", "only 1st correct", "only 2nd correct", "p"]
     shown = table(columns, rows, "Paired comparison on the same images (McNemar's exact test)") if rows else ""
-    several = ""
     if len(rows) > 1:
-        several = text(
+        shown += text(
             f"{len(rows)} tests: without any real difference, about 1 in 20 tests has p < 0.05. With Bonferroni "
             f"correction, require p < {0.05 / len(rows):.2g}."
         )
-    return shown + several + "".join(notes)
+    return shown + "".join(notes)
 
 
-def _pairs(finished: Sequence[tuple[int, RunRecord]]) -> list[tuple[tuple[int, RunRecord], tuple[int, RunRecord]]]:
-    every = list(itertools.combinations(finished, 2))
-    if len(every) <= MAX_PAIRS:
-        return every
-    best = max(finished, key=lambda entry: entry[1].evaluation.top1 if entry[1].evaluation else 0.0)
-    return [(other, best) for other in finished if other[0] != best[0]]
-
-
-def _classes(runs: Sequence[RunRecord]) -> str:
+def _classes(finished: Sequence[tuple[str, Evaluation]]) -> str:
     """Compare F1 per class, if all runs have the same classes."""
-    finished = [(i, run.evaluation) for i, run in enumerate(runs) if run.evaluation is not None]
     names = {e.predictions.class_names for _, e in finished}
     if len(finished) < 2 or len(names) > 1:
         return text("At least two finished runs with the same classes are needed.")
-    columns = ["class", *(f"F1 of {letter(i)}" for i, _ in finished), "range"]
+    columns = ["class", *(f"F1 of {run}" for run, _ in finished), "range"]
     rows = []
     for k, name in enumerate(next(iter(names))):
         scores = [e.per_class[k].f1 for _, e in finished]

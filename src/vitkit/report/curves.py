@@ -35,7 +35,14 @@ def learning_curves(run: RunRecord) -> str:
         chart("learning rate", [Line("", run.rows("lr"))], from_zero=True),
         chart("images per second", [Line("", run.rows("images_per_s"), smooth=True)], from_zero=True),
     ]
-    return SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n" + text(_note(run.recipe.loss.label_smoothing))
+    smoothing = run.recipe.loss.label_smoothing
+    labels = f" and with label smoothing {smoothing:g}" if smoothing else ""
+    about = (
+        f"Training values are measured on augmented images{labels}, while the weights change. Validation uses plain "
+        "images and labels, so that the two curves can differ. To read values, point at a curve, or focus it and press "
+        "← and →."
+    )
+    return SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n" + text(about)
 
 
 def overlaid_curves(runs: Sequence[RunRecord], letter: Callable[[int], str]) -> str:
@@ -50,12 +57,3 @@ def overlaid_curves(runs: Sequence[RunRecord], letter: Callable[[int], str]) -> 
 
 def _scaled(run: RunRecord, key: str, factor: float) -> list[tuple[float, float]]:
     return [(x, factor * y) for x, y in run.rows(key)]
-
-
-def _note(smoothing: float) -> str:
-    labels = f" and with label smoothing {smoothing:g}" if smoothing else ""
-    return (
-        f"Training values are measured on augmented images{labels}, while the weights change. Validation uses plain "
-        "images and labels, so that the two curves can differ. To read values, point at a curve, or focus it and press "
-        "← and →."
-    )

@@ -1,6 +1,7 @@
 """Example images with their maps: the most confident mistakes, and images taken evenly from the held-out split."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 
@@ -54,7 +55,6 @@ def mistakes_section(assets: RunAssets, evaluation: Evaluation) -> str:
     names = evaluation.predictions.class_names
     items = [
         _example(examples, i, names, [
-            tile(examples.pixels[i], "model input", examples.names[i]),
             tile(overlay(examples.pixels[i], maps["predicted"][i]), f"predicted: {names[examples.predictions[i]]}"),
             tile(overlay(examples.pixels[i], maps["label"][i]), f"label: {names[examples.labels[i]]}"),
         ])
@@ -81,7 +81,6 @@ def explanations_section(assets: RunAssets, evaluation: Evaluation, *more: str) 
     names = evaluation.predictions.class_names
     items = [
         _example(examples, i, names, [
-            tile(examples.pixels[i], "model input", examples.names[i]),
             tile(overlay(examples.pixels[i], mean_attention[i]), "attention", f"attention on {examples.names[i]}"),
             tile(overlay(examples.pixels[i], maps[i]), DEFAULT_METHOD, f"{DEFAULT_METHOD} on {examples.names[i]}"),
         ], _heads(attention[i]))
@@ -106,11 +105,9 @@ def read_examples(assets: RunAssets, evaluation: Evaluation, wanted: Sequence[in
     for i in wanted:
         name = predictions.names[i]
         if name in rows:
-            try:
+            with suppress(CorruptImageError):
                 pixels.append(assets.preprocess(split.images[rows[name]], name))
-            except CorruptImageError:
-                continue
-            kept.append(i)
+                kept.append(i)
     if not kept:
         return None
     stacked, samples = torch.stack(pixels), predictions.samples
@@ -128,8 +125,9 @@ def _example(examples: ExampleBatch, index: int, names: Sequence[str], views: Se
     predicted, label = names[examples.predictions[index]], names[examples.labels[index]]
     correct = examples.predictions[index] == examples.labels[index]
     outcome = f"✓ {predicted}" if correct else f"✗ predicted {predicted}, label {label}"
+    original = tile(examples.pixels[index], "model input", examples.names[index])
     return (
-        f"<figure class='example'><div class='views'>{''.join(views)}</div>{below}<figcaption>"
+        f"<figure class='example'><div class='views'>{original}{''.join(views)}</div>{below}<figcaption>"
         f"<span class='outcome {'right' if correct else 'wrong'}'>{escape(outcome)}</span>, "
         f"confidence {examples.scores[index]:.1%}<br>{escape(examples.names[index])}</figcaption></figure>\n"
     )

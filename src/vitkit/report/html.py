@@ -17,7 +17,8 @@ _NUMBER = " class='number'"
 
 def page(title: str, body: Iterable[str], refresh: int = 0) -> str:
     """Return the document. The browser reloads it every `refresh` seconds; 0 means never."""
-    style, script = ("\n" + _asset(name) for name in ("style.css", "report.js"))
+    folder = resources.files("vitkit.report")
+    style, script = ("\n" + (folder / name).read_text(encoding="utf-8") for name in ("style.css", "report.js"))
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -141,10 +142,6 @@ def _bar(share: float | None) -> str:
         return ""
     width = 48 * min(max(share, 0.0), 1.0)
     return f"<svg class='bar' width='48' height='8' aria-hidden='true'><rect width='{width:.1f}' height='8'/></svg> "
-
-
-def _asset(name: str) -> str:
-    return resources.files("vitkit.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(content: str) -> str:

@@ -5,14 +5,8 @@ import math
 import numpy as np
 
 from vitkit.evaluation import Evaluation
+from vitkit.explanation import model_stats
 from vitkit.explanation.heatmap import colorize, rescale
-from vitkit.explanation.model_stats import (
-    attention_distance,
-    feature_pca,
-    patch_filters,
-    position_similarity,
-    token_norms,
-)
 from vitkit.model import ViT
 from vitkit.model.summary import summarize
 from vitkit.report.charts import HEIGHT, LETTER_WIDTH, WIDTH, Frame
@@ -33,18 +27,12 @@ def model_section(assets: RunAssets, evaluation: Evaluation | None) -> str:
     if evaluation is not None:
         shown = min(MAX_IMAGES, evaluation.n)
         examples = read_examples(assets, evaluation, [i * evaluation.n // shown for i in range(shown)])
-    return section(
-        "Model internals",
-        _filters(model),
-        _positions(model),
-        _distances(model, examples),
-        _tokens(model, examples),
-        _layers(model),
-    )
+    parts = (_filters(model), _positions(model), _distances(model, examples), _tokens(model, examples), _layers(model))
+    return section("Model internals", *parts)
 
 
 def _filters(model: ViT) -> str:
-    components, share = patch_filters(model, MAX_FILTERS)
+    components, share = model_stats.patch_filters(model, MAX_FILTERS)
     shown = [
         tile(np.rint(255 * rescale(c)).astype(np.uint8), f"{s:.0%}", f"component {i}, {s:.1%} of the variance")
         for i, (c, s) in enumerate(zip(components, share, strict=True))
@@ -57,7 +45,7 @@ def _filters(model: ViT) -> str:
 
 
 def _positions(model: ViT) -> str:
-    similarity = position_similarity(model)
+    similarity = model_stats.position_similarity(model)
     title = heading("Position similarity")
     if similarity is None:
         return title + text("The model has no position information.")
@@ -74,7 +62,7 @@ def _distances(model: ViT, examples: ExampleBatch | None) -> str:
     title = heading("Attention distance")
     if examples is None:
         return title + text("Not measured: the images are not available.")
-    values = attention_distance(model, examples.batch)
+    values = model_stats.attention_distance(model, examples.batch)
     layers, diagonal = len(values), math.hypot(*model.config.image_size)
     name = "mean of heads"
     right = 10 + LETTER_WIDTH * len(name)
@@ -102,7 +90,8 @@ def _distances(model: ViT, examples: ExampleBatch | None) -> str:
 def _tokens(model: ViT, examples: ExampleBatch | None) -> str:
     if examples is None:
         return ""
-    features, norms = feature_pca(model, examples.batch), token_norms(model, examples.batch)
+    features = model_stats.feature_pca(model, examples.batch)
+    norms = model_stats.token_norms(model, examples.batch)
     items = []
     for i in range(min(MAX_TOKEN_IMAGES, len(examples))):
         name, span = examples.names[i], f"norm {norms[i].min():.1f} to {norms[i].max():.1f}"

@@ -1,7 +1,6 @@
 """The data set and the model of a run, opened again for its report."""
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vitkit.data.dataset import Dataset, ReadFailure, Split
@@ -63,5 +62,4 @@ def _without_unreadable(assets: RunAssets) -> RunAssets:
             split, failures = filter_readable(split, assets.preprocess.check_decodable, 1.0, None, known)
             unreadable += [(name, failure) for failure in failures]
         splits[name] = split
-    data = dataclasses.replace(assets.data, splits=splits)
-    return dataclasses.replace(assets, data=data, unreadable=tuple(unreadable))
+    return replace(assets, data=replace(assets.data, splits=splits), unreadable=tuple(unreadable))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,8 +81,6 @@ def _lines(path: Path) -> tuple[dict[str, Any], ...]:
     """Skip lines that are not JSON: a run that is active or was killed may leave the last one incomplete."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        try:
+        with suppress(ValueError):
             found.append(json.loads(line))
-        except ValueError:
-            continue
     return tuple(found)
