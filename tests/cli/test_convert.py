@@ -18,6 +18,9 @@ def test_convert_prints_its_report(tmp_path, capsys):
     assert report["read"]["config"]["norm_eps"] == 1e-5
     assert {d["what"]: d["difference"] for d in report["differences"]}["round trip"] == 0
     assert main(["convert", str(bare), str(tmp_path / "x"), "--to", "tim"]) == 2
-    assert "did you mean 'timm'" in capsys.readouterr().err
+    assert (
+        "unknown target 'tim'; valid targets: vitkit, timm, hf, torchvision, dinov2, npz, onnx, openvino"
+        in capsys.readouterr().err
+    )
     assert main(["convert", str(bare), str(tmp_path / "x"), "--to", "timm", "--int8"]) == 2
     assert "--int8 is for --to onnx and openvino" in capsys.readouterr().err

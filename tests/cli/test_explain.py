@@ -59,8 +59,8 @@ REFUSED = {
         ["model", "0.png", "--method", "rollout", "--query", "3;2"],
         "expected class, mean, or a patch as ROW,COL",
     ),
-    "method": (["model", "0.png", "--method", "rolout"], "unknown method 'rolout'; did you mean 'rollout'"),
-    "file": (["model", "none.png"], "none.png: no such file"),
+    "method": (["model", "none.png", "--method", "rolout"], "unknown method 'rolout'; did you mean 'rollout'"),
+    "file": (["model", "none.png"], "no file or folder matches 'none.png'"),
 }
 
 

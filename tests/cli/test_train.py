@@ -17,7 +17,7 @@ def test_the_help_lists_the_names_of_all_recipes(capsys: pytest.CaptureFixture[s
 def test_the_recipe_is_named_explicitly_or_by_the_data() -> None:
     assert Train("digits", "out").resolve() == RECIPES["digits"]
     assert Train("photos", "out").resolve() == RECIPES["scratch"].replace(data="photos")
-    assert Train("photos", "out", recipe="finetune").resolve().head == "probe"
+    assert Train("photos", "out", recipe="finetune", init="weights").resolve().head == "probe"
 
 
 def test_options_change_the_recipe() -> None:
@@ -33,6 +33,8 @@ def test_options_change_the_recipe() -> None:
         ({"minutes": 0}, "--minutes 0: must be above 0"),
         ({"processes": 0}, "--processes 0: must be at least 1"),
         ({"init": "weights", "model": "vit_nano_patch4_32"}, "remove --model"),
+        ({"recipe": "finetune"}, "recipe 'finetune' needs pretrained weights: pass --init WEIGHTS"),
+        ({"set": ("budget.epochs=-3",)}, r"budget.epochs must be above 0 \(got -3\); use --minutes to limit the time"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict, message: str) -> None:

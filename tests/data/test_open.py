@@ -54,6 +54,10 @@ def test_what_is_not_found_gets_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     with pytest.raises(DataError, match=r"folder '.*photo'; did you mean '.*photos'\? \(built-in data sets: digits, "):
         open_data(tmp_path / "photo")
+    for name in ("tables.csv", "tables.py", "far.csv"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"'.*table'; did you mean '[^']*tables.csv'\? \("):
+        open_data(tmp_path / "table")
     (tmp_path / "x.txt").touch()
     with pytest.raises(DataError, match="not a data set; expected a folder"):
         open_data(tmp_path / "x.txt")

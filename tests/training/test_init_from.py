@@ -93,7 +93,7 @@ def test_weights_with_a_distillation_token_are_probed(tmp_path: Path) -> None:
 
 def test_a_probe_without_weights_is_refused(tmp_path: Path) -> None:
     recipe = get_recipe("probe").replace(data="digits", model="vit_digits_patch2_8")
-    with pytest.raises(ConfigError, match=r"this recipe starts from pretrained weights .*--init"):
+    with pytest.raises(ConfigError, match="head=probe needs pretrained weights: name them in `init`"):
         train(recipe, tmp_path / "run", quiet=True)
 
 

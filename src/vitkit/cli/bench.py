@@ -42,7 +42,7 @@ class Bench:
     plot: str | None = None
     """Plot images/s over batch or image size to this PNG, SVG or PDF file."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.bench.sweep import plot_sweep, run_sweep

@@ -56,13 +56,13 @@ class Convert:
     data_dir: str | None = None
     """onnx, openvino: the folder of built-in data sets. (default: $VITKIT_DATA)"""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
-        from vitkit.errors import UnknownNameError, UsageError
+        from vitkit.errors import UsageError
 
         if self.to not in TARGETS:
-            raise UnknownNameError("target", self.to, TARGETS)
+            raise UsageError(f"unknown target {self.to!r}; valid targets: {', '.join(TARGETS)}")
         run = TARGETS[self.to]
         given = [name for name in FOR_RUNTIMES if getattr(self, name)]
         if given and run is not to_runtime:

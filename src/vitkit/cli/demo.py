@@ -16,11 +16,11 @@ class Demo:
     out: str = "runs/demo"
     """Write the run folder here, replacing an earlier demo."""
     epochs: float | None = None
-    """Train for this number of epochs."""
+    """Train for this number of epochs. Default: 40."""
     seed: int = 0
     """Random seed."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         console(stderr=True).print(

@@ -13,7 +13,7 @@ class Embed:
     """Write the features of every image: one vector each, the input of the model's classifier."""
 
     model: Positional[str]
-    """A model folder, run folder or foreign checkpoint."""
+    """A model folder, run folder or checkpoint of another library."""
     data: Positional[str]
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     out: str
@@ -29,7 +29,7 @@ class Embed:
     corrupt_limit: float = 0.01
     """The share of images that may be unreadable. They are listed and left out."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.data.open import open_data

@@ -22,7 +22,7 @@ class Eval:
     """Evaluate a model on labelled images: accuracy with intervals, per class, calibration, mistakes."""
 
     model: Positional[str]
-    """A model folder, a run folder, a foreign checkpoint or hf-hub:owner/name."""
+    """A model folder, a run folder, a checkpoint of another library or hf-hub:owner/name."""
     data: Positional[str]
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     split: str | None = None
@@ -50,7 +50,7 @@ class Eval:
     corrupt_limit: float = 0.01
     """The share of images that may be unreadable. They are listed and left out."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.evaluation import evaluate_predictions, resolution_sweep

@@ -56,25 +56,23 @@ class Explain:
     format: Literal["png", "svg", "pdf"] = "png"
     """File format of the figures."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.errors import UsageError
         from vitkit.explanation import DEFAULT_METHOD, explain, plots
-        from vitkit.explanation.methods import parse_query
+        from vitkit.explanation.methods import check_options, parse_query
         from vitkit.inference import find_images
 
         if not self.images:
             raise UsageError("no images to explain: vitkit explain MODEL IMAGE … --out DIR")
         query, folder = parse_query(self.query, "--query"), check_output_dir(self.out)
-        paths = find_images(self.images)
-        model = open_model(self.model, self.class_names, self.preprocess)
-        paths, unreadable = _readable(model, paths)
+        model, method = open_model(self.model, self.class_names, self.preprocess), self.method or DEFAULT_METHOD
+        options: dict[str, Any] = dict(layer=self.layer, head=self.head, query=query, target=self.target)
+        check_options(method, model, options)
+        paths, unreadable = _readable(model, find_images(self.images))
         with progress_bar("explaining", quiet=self.json) as progress:
-            found = explain(
-                model, paths, self.method or DEFAULT_METHOD, layer=self.layer, head=self.head, query=query,
-                target=self.target, image_size=self.size, progress=progress,
-            )  # fmt: skip
+            found = explain(model, paths, method, image_size=self.size, progress=progress, **options)
         figures: dict[str, Figure] = {"sheet": plots.plot_maps(found, smooth=not self.patches)}
         arrays = dict(found.arrays())
         measured: list[Faithfulness] = []

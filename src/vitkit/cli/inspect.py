@@ -25,7 +25,7 @@ class Inspect:
     data_dir: Path | None = None
     """The folder of named data sets. Default: $VITKIT_DATA."""
     json: bool = False
-    """Print one JSON document with every corrupt file and every duplicate."""
+    """Print the results as JSON, with every corrupt file and every duplicate."""
 
     def run(self) -> int:
         from vitkit.data.inspect import inspect_data

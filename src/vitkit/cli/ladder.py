@@ -17,7 +17,7 @@ class Ladder:
     data: Positional[str]
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     init: str
-    """Start from these weights: a model folder, run folder or foreign checkpoint."""
+    """Start from these weights: a model folder, run folder or checkpoint of another library."""
     out: str
     """Write the runs, ladder.json and the best model into this folder."""
     minutes: Annotated[float, arg(metavar="M")] = 10.0
@@ -31,9 +31,9 @@ class Ladder:
     resume: bool = False
     """Continue an interrupted ladder."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
-    """Change settings of the fine-tuning, such as optimizer.lr=1e-3, or of all stages, such as val_fraction=0.2. Several may follow."""  # noqa: E501  # tyro shows it as one line
+    """Change settings of the fine-tuning, e.g. optimizer.lr=1e-3, or of all stages, e.g. val_fraction=0.2. Accepts several KEY.PATH=VALUE pairs. docs/reference/recipes.md lists them."""  # noqa: E501  # tyro shows it as one line
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.errors import UsageError

@@ -12,7 +12,7 @@ class Models:
     pattern: Positional[str] = "*"
     """A shell pattern or a part of the name, such as 'base' or 'vit_*_patch16_*'."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.model.summary import totals

@@ -32,7 +32,7 @@ class Pack:
     corrupt_limit: float = 0.01
     """The fraction of images that may be corrupt. They are named and left out."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         size = parse_shard_size(self.shard_size)

@@ -74,7 +74,7 @@ class Plan:
     plot: Annotated[str | None, arg(metavar="FILE")] = None
     """Plot the simulation to this PNG, SVG or PDF file."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.plan.planner import plan

@@ -43,7 +43,7 @@ class Predict:
     csv: str | None = None
     """Write one row per image to this CSV file."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.errors import ConfigError, CorruptImageError

@@ -14,7 +14,7 @@ class Report:
     out: str | None = None
     """Output file. The default is report.html in the run's folder, or comparison.html here for several runs."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.report import write_report

@@ -17,7 +17,7 @@ class Summary:
     depth: int = 3
     """Show this many levels of modules. 0 shows only the totals."""
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.errors import UsageError

@@ -24,19 +24,19 @@ class Train:
     out: str
     """Write the run folder here."""
     recipe: Word = None
-    """Use this recipe: scratch, probe, finetune, imagenet_s16, digits, cifar10_classic, cifar10_fast or cifar10_best. Default: the one named like the data, else scratch."""  # noqa: E501  # tyro shows it as one line
+    """Use this recipe: scratch, probe, finetune, imagenet_s16, digits, cifar10_classic, cifar10_fast or cifar10_best. Default: the recipe with the same name as DATA if there is one, otherwise scratch."""  # noqa: E501  # tyro shows it as one line
     model: Word = None
     """Train this model (`vitkit models` lists the names). Default: chosen by the size of the images."""
     init: Word = None
-    """Start from these weights: a model folder, run folder or foreign checkpoint."""
+    """Start from these weights: a model folder, run folder or checkpoint of another library."""
     teacher: Word = None
     """Distil from this model (`--set distill.kind=hard` and other distill settings change how)."""
     epochs: Number = None
-    """Train for this number of epochs."""
+    """Train for this number of epochs. Default: the recipe's budget (scratch: 20 epochs)."""
     minutes: Number = None
     """Train for this time instead of a number of epochs."""
     seed: Annotated[int | None, arg(metavar="N")] = None
-    """Random seed."""
+    """Random seed. Default: 0."""
     label: Word = None
     """Read the class from this column of a CSV or parquet file."""
     data_dir: Word = None
@@ -44,11 +44,11 @@ class Train:
     resume: bool = False
     """Continue the run in the run folder from its newest intact checkpoint."""
     processes: Annotated[int, arg(metavar="N")] = 1
-    """Train with this number of processes on this machine, such as one per GPU."""
+    """Train with this number of processes on this machine, e.g. one per GPU."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
-    """Change settings of the recipe, such as optimizer.lr=1e-3. Several may follow."""
+    """Change settings of the recipe, e.g. optimizer.lr=1e-3. Accepts several KEY.PATH=VALUE pairs. docs/reference/recipes.md lists them."""  # noqa: E501  # tyro shows it as one line
     json: bool = False
-    """Print one JSON document."""
+    """Print the results as JSON."""
 
     def run(self) -> int:
         from vitkit.report import LiveReport, write_report
@@ -91,10 +91,11 @@ class Train:
             raise UsageError(f"--processes {self.processes}: must be at least 1")
         if self.init is not None and self.model is not None:
             raise UsageError("--model and --init are both given: the weights define the model, remove --model")
+        name = self.recipe or (self.data if self.data in RECIPES else "scratch")
         if self.resume and self.recipe is None and (Path(self.out) / "recipe.json").is_file():
             recipe = read_recipe(Path(self.out))
         else:
-            recipe = get_recipe(self.recipe or (self.data if self.data in RECIPES else "scratch"))
+            recipe = get_recipe(name)
         given: dict[str, Any] = {"data": self.data, "model": self.model, "init": self.init, "seed": self.seed}
         given |= {"label": self.label, "data_dir": self.data_dir}
         recipe = recipe.replace(**{key: value for key, value in given.items() if value is not None})
@@ -104,7 +105,10 @@ class Train:
             recipe = recipe.replace(budget=replace(recipe.budget, epochs=self.epochs, minutes=0.0))
         if self.minutes is not None:
             recipe = recipe.replace(budget=replace(recipe.budget, minutes=self.minutes))
-        return recipe.override(self.set)
+        recipe = recipe.override(self.set)
+        if recipe.head == "probe" and not recipe.init:
+            raise UsageError(f"recipe {name!r} needs pretrained weights: pass --init WEIGHTS")
+        return recipe
 
 
 def print_result(result: "Result") -> None:

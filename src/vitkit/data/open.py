@@ -63,7 +63,10 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _not_found(spec: str, path: Path) -> str:
-    siblings = [str(path.parent / file.name) for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(spec, [*BUILTIN, *siblings], n=3)
+    siblings = path.parent.iterdir() if path.parent.is_dir() else ()
+    suffixes = (".csv", ".tsv", ".parquet", ".npz", ".tar")
+    known = {file.name: str(file) for file in siblings if file.is_dir() or file.suffix in suffixes}
+    known |= {name: name for name in BUILTIN}
+    near = [known[name] for name in difflib.get_close_matches(path.name, known, n=3, cutoff=0.65)]
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"there is no file or folder {spec!r}{hint} (built-in data sets: {', '.join(BUILTIN)})"

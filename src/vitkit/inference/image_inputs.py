@@ -114,7 +114,7 @@ def _matches(pattern: str) -> Iterator[Path]:
     elif matches := sorted(p for p in map(Path, glob.glob(pattern, recursive=True)) if p.is_file()):
         yield from matches
     else:
-        raise DataError(f"{pattern}: no such file or folder, and no file matches it as a pattern")
+        raise DataError(f"no file or folder matches {pattern!r}")
 
 
 def _decodable(image: Any) -> DecodableImage:

@@ -24,7 +24,7 @@ def load_init(recipe: Recipe) -> ViT | None:
     if recipe.init:
         return load_model(recipe.init)
     if recipe.head == "probe":
-        raise ConfigError("this recipe starts from pretrained weights (head=probe): name them with --init WEIGHTS")
+        raise ConfigError("head=probe needs pretrained weights: name them in `init`")
     return None
 
 

@@ -109,9 +109,7 @@ class Recipe:
     head: Literal["zero", "probe"] = "zero"  # new classifier of pretrained weights: zeros, or a linear probe
     batch: int = 0  # images per step over all processes; 0: 16 to 256, by the number of images
     seed: int = 0
-    preprocess: Mapping[str, Any] = settings.partial_of(
-        Preprocess
-    )  # changes to the preprocessing that the data suggests
+    preprocess: Mapping[str, Any] = settings.partial_of(Preprocess)  # changes to the suggested preprocessing
     augment: Augment = field(default_factory=Augment)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
@@ -168,7 +166,7 @@ def _check_ranges(r: Recipe) -> None:
             raise ConfigError(f"{name}={value}: must be between 0 and 1")
     probe_only = r.head == "probe" and r.budget.epochs == 0
     if r.budget.minutes == 0 and not r.budget.epochs > 0 and not probe_only:
-        raise ConfigError(f"budget.epochs={r.budget.epochs}: must be above 0, or set budget.minutes")
+        raise ConfigError(f"budget.epochs must be above 0 (got {r.budget.epochs:g}); use --minutes to limit the time")
     if r.budget.early_stop and r.budget.choose == "last":
         raise ConfigError("budget.early_stop needs budget.choose=best: remove one of the two settings")
     for name in _NOT_NEGATIVE:

@@ -64,7 +64,7 @@ def open_builtin(name: str, data_dir: str | Path | None = None) -> Dataset:
     found = _find(name, entry, base)
     if found is None:
         files = " and ".join(file.name for file in entry.remote_files)
-        advice = f"place {files}, or {name}.npz, in {base} (or name their folder with --data-dir or $VITKIT_DATA)"
+        advice = f"offline: put {name}.npz or {files} into {base}, or pass --data-dir"
         for file in entry.remote_files:
             download(file, base / name, advice)
         found = _find(name, entry, base)
@@ -92,7 +92,7 @@ def download(file: RemoteFile, folder: Path, advice: str) -> Path:
                 return Path(pooch.retrieve(url, f"sha256:{file.sha256}", file.name, folder, downloader=get))
             except (OSError, ValueError) as error:
                 reasons.append(f"{url}: {_root_cause(error)}")
-    raise DataError(f"cannot download {file.name} ({'; '.join(reasons)}); {advice}")
+    raise DataError(f"cannot download {'; '.join(reasons)}; {advice}")
 
 
 class _PoochBar:
