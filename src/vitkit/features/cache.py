@@ -48,7 +48,9 @@ def cached_features(
     )
     with contextlib.suppress(OSError, WorkError):  # a read-only cache is no reason to fail
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, features)
+        tensors = {"values": features.values, "kept": features.indices}
+        texts = {"sha256": _digest(features.values, features.indices), "skipped": json.dumps(list(features.skipped))}
+        write_atomic(path, save(tensors, metadata=texts))
         prune(path.parent, keep=path, limit=MAX_BYTES)
     return features
 
@@ -61,12 +63,6 @@ def feature_key(model: ViT, split: Split, preprocess: Preprocess) -> str:
     digest.update(hash_weights(model, without=HEAD_PREFIXES).encode())
     digest.update(split.content_hashes().tobytes())
     return digest.hexdigest()
-
-
-def _write(path: Path, features: Features) -> None:
-    tensors = {"values": features.values, "kept": features.indices}
-    texts = {"sha256": _digest(features.values, features.indices), "skipped": json.dumps(list(features.skipped))}
-    write_atomic(path, save(tensors, metadata=texts))
 
 
 def _read(path: Path) -> Features | None:

@@ -116,9 +116,9 @@ def details(title: str, *parts: str) -> str:
     return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>\n"
 
 
-def figure(content: str, caption: str, kind: str = "") -> str:
+def figure(content: str, caption: str) -> str:
     """Wrap HTML in a figure with a caption."""
-    return f"<figure class='{kind}'>{content}<figcaption>{escape(caption)}</figcaption></figure>\n"
+    return f"<figure>{content}<figcaption>{escape(caption)}</figcaption></figure>\n"
 
 
 def duration(seconds: float) -> str:
