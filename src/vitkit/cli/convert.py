@@ -66,9 +66,7 @@ class Convert:
         run = TARGETS[self.to]
         given = [name for name in FOR_RUNTIMES if getattr(self, name)]
         if given and run is not to_runtime:
-            raise UsageError(
-                f"{flag(given[0])} is for --to onnx and openvino: remove it to write weights for {self.to}"
-            )
+            raise UsageError(f"{flag(given[0])} is for --to onnx and openvino: remove it for --to {self.to}")
         return run(self)
 
     def load_options(self) -> dict[str, Any]:

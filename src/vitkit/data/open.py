@@ -64,9 +64,8 @@ def _is_parquet(path: Path) -> bool:
 
 def _not_found(spec: str, path: Path) -> str:
     siblings = path.parent.iterdir() if path.parent.is_dir() else ()
-    suffixes = (".csv", ".tsv", ".parquet", ".npz", ".tar")
-    known = {file.name: str(file) for file in siblings if file.is_dir() or file.suffix in suffixes}
-    known |= {name: name for name in BUILTIN}
-    near = [known[name] for name in difflib.get_close_matches(path.name, known, n=3, cutoff=0.65)]
+    known = {f.name: str(f) for f in siblings if f.is_dir() or f.suffix in (".csv", ".tsv", ".parquet", ".npz", ".tar")}
+    names = difflib.get_close_matches(path.name, [*known, *BUILTIN], n=3, cutoff=0.65)
+    near = [known.get(name, name) for name in names]
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"there is no file or folder {spec!r}{hint} (built-in data sets: {', '.join(BUILTIN)})"
