@@ -16,6 +16,10 @@ from vitkit.errors import ConfigError
 _POSITIONAL = get_args(Positional[str])[1]
 _EXPECTED = {int: "a whole number", float: "a number"}
 
+# Arguments that several commands declare alike
+LabelOption = Annotated[str, arg(help="The column of the class in a CSV or parquet file.")]
+DataDirOption = Annotated[Path | None, arg(help="The folder of named data sets. Default: $VITKIT_DATA.")]
+
 registry = ConstructorRegistry()
 
 

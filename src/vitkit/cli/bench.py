@@ -5,7 +5,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.args import flag
-from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output import JsonOption, console, print_json, print_table
 from vitkit.cli.output_paths import check_figure_file
 from vitkit.errors import InputError
 
@@ -41,8 +41,7 @@ class Bench:
     """Skip peak memory, which needs a separate process per competitor."""
     plot: str | None = None
     """Plot images/s over batch or image size to this PNG, SVG or PDF file."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.bench.sweep import plot_sweep, run_sweep

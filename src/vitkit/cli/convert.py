@@ -6,7 +6,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from vitkit.cli.args import flag, parse_image_sizes
 from vitkit.cli.model_args import print_assumptions
-from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output import JsonOption, console, print_json, print_table
 
 if TYPE_CHECKING:
     from vitkit.export.export import ExportResult
@@ -55,8 +55,7 @@ class Convert:
     """onnx, openvino: the class column of a CSV or parquet file to calibrate on. (default: as in training)"""
     data_dir: str | None = None
     """onnx, openvino: the folder of built-in data sets. (default: $VITKIT_DATA)"""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.errors import UsageError

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output import JsonOption, console, print_json, print_table
 from vitkit.cli.train import print_result
 
 MARKER = ".vitkit-demo"  # in a folder that may be replaced
@@ -19,8 +19,7 @@ class Demo:
     """Train for this number of epochs. Default: 40."""
     seed: int = 0
     """Random seed."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         console(stderr=True).print(

@@ -3,8 +3,9 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from vitkit.cli.args import DataDirOption, LabelOption
 from vitkit.cli.model_args import open_model
-from vitkit.cli.output import console, print_json, progress_bar
+from vitkit.cli.output import JsonOption, console, print_json, progress_bar
 from vitkit.cli.output_paths import check_output_file
 
 
@@ -22,14 +23,11 @@ class Embed:
     """Only this split: train, val or test. Default: all of them."""
     batch: int = 64
     """Images per batch."""
-    label: str = "label"
-    """The column of the class in a CSV or parquet file."""
-    data_dir: str | None = None
-    """The folder of named data sets. Default: $VITKIT_DATA."""
+    label: LabelOption = "label"
+    data_dir: DataDirOption = None
     corrupt_limit: float = 0.01
     """The share of images that may be unreadable. They are listed and left out."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.data.open import open_data

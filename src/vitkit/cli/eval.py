@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from vitkit.cli.args import parse_image_sizes
+from vitkit.cli.args import DataDirOption, LabelOption, parse_image_sizes
 from vitkit.cli.eval_output import print_evaluation, write_evaluation
 from vitkit.cli.model_args import open_model
-from vitkit.cli.output import console, print_json, progress_bar
+from vitkit.cli.output import JsonOption, console, print_json, progress_bar
 from vitkit.cli.output_paths import check_output_dir
 
 if TYPE_CHECKING:
@@ -43,14 +43,11 @@ class Eval:
     """Write plots (confusion, calibration, classes), metrics and every prediction to this folder."""
     batch: int = 256
     """Images per batch."""
-    label: str = "label"
-    """The column of the class in a CSV or parquet file."""
-    data_dir: str | None = None
-    """The folder of named data sets. Default: $VITKIT_DATA."""
+    label: LabelOption = "label"
+    data_dir: DataDirOption = None
     corrupt_limit: float = 0.01
     """The share of images that may be unreadable. They are listed and left out."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.evaluation import evaluate_predictions, resolution_sweep

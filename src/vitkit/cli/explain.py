@@ -7,7 +7,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitkit.cli.model_args import open_model
-from vitkit.cli.output import console, print_json, print_table, progress_bar
+from vitkit.cli.output import JsonOption, console, print_json, print_table, progress_bar
 from vitkit.cli.output_paths import check_output_dir, write_figure
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Explain:
     """JSON file of preprocessing settings, for weights without preprocessing settings."""
     format: Literal["png", "svg", "pdf"] = "png"
     """File format of the figures."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.errors import UsageError

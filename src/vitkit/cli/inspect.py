@@ -1,11 +1,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from tyro.conf import Positional
 
+from vitkit.cli.args import DataDirOption, LabelOption
 from vitkit.cli.output import MAX_CLASS_ROWS, console, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ class Inspect:
 
     data: Positional[str]
     """A folder of class folders (with or without train/val/test), a CSV, parquet files, an .npz, or a name (digits, cifar10, …)."""  # noqa: E501  # tyro shows it as one line
-    label: str = "label"
-    """The column of the class in a CSV or parquet file."""
-    data_dir: Path | None = None
-    """The folder of named data sets. Default: $VITKIT_DATA."""
+    label: LabelOption = "label"
+    data_dir: DataDirOption = None
     json: bool = False
     """Print the results as JSON, with every corrupt file and every duplicate."""
 

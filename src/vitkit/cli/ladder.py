@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output import JsonOption, console, print_json, print_table
 from vitkit.cli.output_paths import check_output_dir
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ class Ladder:
     """Continue an interrupted ladder."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
     """Change settings of the fine-tuning, e.g. optimizer.lr=1e-3, or of all stages, e.g. val_fraction=0.2. Accepts several KEY.PATH=VALUE pairs. docs/reference/recipes.md lists them."""  # noqa: E501  # tyro shows it as one line
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.errors import UsageError

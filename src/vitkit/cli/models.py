@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from vitkit.cli.output import giga, millions, print_json, print_table
+from vitkit.cli.output import JsonOption, giga, millions, print_json, print_table
 
 
 @dataclass(frozen=True)
@@ -11,8 +11,7 @@ class Models:
 
     pattern: Positional[str] = "*"
     """A shell pattern or a part of the name, such as 'base' or 'vit_*_patch16_*'."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.model.summary import totals

@@ -3,13 +3,16 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from tyro.conf import arg
 
 from vitkit.data.progress_bar import progress_bar as progress_bar
+
+JsonOption = Annotated[bool, arg(help="Print the results as JSON.")]
 
 MIN_NAME, MIN_TEXT = 32, 12  # characters that the first and other text columns keep
 MAX_CLASS_ROWS = 60  # of one table

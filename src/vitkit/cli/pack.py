@@ -1,10 +1,10 @@
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from vitkit.cli.output import console, print_json, progress_bar
+from vitkit.cli.args import DataDirOption
+from vitkit.cli.output import JsonOption, console, print_json, progress_bar
 from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,12 +27,10 @@ class Pack:
     """The maximum size of a shard, in bytes or with KB, MB, GB, KiB, MiB or GiB."""
     label: str = "label"
     """The column of the class in a CSV or parquet file, or the key in the .json files of a tar."""
-    data_dir: Path | None = None
-    """The folder of named data sets. Default: $VITKIT_DATA."""
+    data_dir: DataDirOption = None
     corrupt_limit: float = 0.01
     """The fraction of images that may be corrupt. They are named and left out."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         size = parse_shard_size(self.shard_size)

@@ -8,7 +8,7 @@ from tyro.conf import arg
 
 from vitkit.cli.args import flag
 from vitkit.cli.model_args import is_checkpoint, open_config
-from vitkit.cli.output import console, print_json, print_table
+from vitkit.cli.output import JsonOption, console, print_json, print_table
 from vitkit.cli.output_paths import check_figure_file
 from vitkit.errors import UsageError, WorkError
 
@@ -73,8 +73,7 @@ class Plan:
     """Simulate the run on 1 to 4,096 ranks, with failures and checkpoints."""
     plot: Annotated[str | None, arg(metavar="FILE")] = None
     """Plot the simulation to this PNG, SVG or PDF file."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.plan.planner import plan

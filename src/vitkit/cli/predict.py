@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from vitkit.cli.model_args import open_model
-from vitkit.cli.output import progress_bar
+from vitkit.cli.output import JsonOption, progress_bar
 from vitkit.cli.output_paths import check_output_file
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class Predict:
     """JSON file of preprocessing settings, for weights without them."""
     csv: str | None = None
     """Write one row per image to this CSV file."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.errors import ConfigError, CorruptImageError

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from vitkit.cli.output import console, print_json
+from vitkit.cli.output import JsonOption, console, print_json
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,7 @@ class Report:
     """Folders written by `vitkit train`. Unfinished runs are allowed."""
     out: str | None = None
     """Output file. The default is report.html in the run's folder, or comparison.html here for several runs."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.report import write_report

@@ -3,7 +3,7 @@ from dataclasses import asdict, dataclass
 from tyro.conf import Positional
 
 from vitkit.cli.model_args import open_config
-from vitkit.cli.output import giga, millions, print_json, print_table
+from vitkit.cli.output import JsonOption, giga, millions, print_json, print_table
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,7 @@ class Summary:
     """Count for images of this size (one number, or height and width) instead of the model's own."""
     depth: int = 3
     """Show this many levels of modules. 0 shows only the totals."""
-    json: bool = False
-    """Print the results as JSON."""
+    json: JsonOption = False
 
     def run(self) -> int:
         from vitkit.errors import UsageError
