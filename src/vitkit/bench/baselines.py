@@ -63,16 +63,13 @@ BASELINES: dict[str, tuple[str, Callable[[ViTConfig], nn.Module]]] = {
 }
 
 
-def _has_extensions(c: ViTConfig) -> bool:
-    return bool(c.registers or c.layer_scale or c.qk_norm or c.distillation or c.mlp == "swiglu")
-
-
 def build_baseline(name: str, config: ViTConfig) -> nn.Module:
     """Return the architecture in the named library, or raise `BaselineUnavailable`."""
     package, build = BASELINES[name]
     if config.stem or config.position == "rotary" or config.image_size[0] != config.image_size[1]:
         raise BaselineUnavailable("does not support a stem, rotary positions or non-square images: compare a plain ViT")
-    if name != "timm" and _has_extensions(config):
+    extended = config.registers or config.layer_scale or config.qk_norm or config.distillation or config.mlp == "swiglu"
+    if name != "timm" and extended:
         raise BaselineUnavailable(
             "does not support registers, LayerScale, SwiGLU, QK-norm or distillation: compare a plain ViT, or timm"
         )

@@ -1,6 +1,5 @@
 """Times competitors in interleaved rounds and compares their medians."""
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from vitkit.bench.baselines import BaselineUnavailable
 from vitkit.bench.memory import peak_memory
 from vitkit.bench.peak_flops import peak_macs_per_s
 from vitkit.errors import MissingExtraError, UnknownNameError, WorkError, first_line
-from vitkit.runtime.timing import Run, time_calls
+from vitkit.runtime.timing import Run, medians, time_calls
 
 TURN_SECONDS = 0.4  # at least, per competitor and round
 
@@ -66,26 +65,23 @@ def summarize_times(
     memory: Mapping[str, float] | None = None,
 ) -> list[BenchResult]:
     """Return a result for each competitor. `seconds_at_peak` is the time of one image at the peak of the machine."""
-    first = statistics.median(next(iter(seconds.values())))
-    results = []
-    for name, times in seconds.items():
-        median = statistics.median(times)
-        results.append(
-            BenchResult(
-                name,
-                images_per_s=images / median,
-                ms=1e3 * median,
-                p95_ms=1e3 * sorted(times)[min(len(times) - 1, int(0.95 * len(times)))],
-                ratio=first / median,
-                peak_share=images * seconds_at_peak / median,
-                memory_mib=(memory or {}).get(name),
-            )
+    typical = medians(seconds)
+    first = next(iter(typical.values()))
+    return [
+        BenchResult(
+            name,
+            images_per_s=images / median,
+            ms=1e3 * median,
+            p95_ms=1e3 * sorted(seconds[name])[int(0.95 * len(seconds[name]))],
+            ratio=first / median,
+            peak_share=images * seconds_at_peak / median,
+            memory_mib=(memory or {}).get(name),
         )
-    return results
+        for name, median in typical.items()
+    ]
 
 
 def check_names(names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise an error for the first name that is not known."""
     for name in names:
         if name not in known:
             raise UnknownNameError("library", name, known)

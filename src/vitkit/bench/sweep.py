@@ -25,7 +25,9 @@ def run_sweep(
     """Run the inference or training benchmark at each pair of batch size and image size (0: the model's own)."""
     found = SweepResult()
     for batch_size, image_size in points:
-        sized = _at_size(model, image_size)
+        is_own = image_size in (0, model.config.image_size[0])
+        # A model of another size gets new weights: speed does not depend on them.
+        sized = model if is_own else create_model(model.config.replace(image_size=image_size))
         if train:
             results, missing = bench_training(sized.config, batch_size, against, rounds, memory)
         else:
@@ -34,13 +36,6 @@ def run_sweep(
         found.rows += [{"batch": batch_size, "image_size": side, **result.to_dict()} for result in results]
         found.missing |= missing
     return found
-
-
-def _at_size(model: ViT, side: int) -> ViT:
-    """Return the model at this image size, with new weights if it differs: speed does not depend on them."""
-    if side in (0, model.config.image_size[0]):
-        return model
-    return create_model(model.config.replace(image_size=side))
 
 
 def plot_sweep(rows: Sequence[dict[str, Any]], path: str | Path) -> "Figure":
@@ -55,10 +50,10 @@ def plot_sweep(rows: Sequence[dict[str, Any]], path: str | Path) -> "Figure":
         line = [(r[axis], r["images_per_s"]) for r in rows if r["name"] == name]
         axes.plot(*zip(*line, strict=True), marker="o", linestyle=styles[i % len(styles)], label=name)
     ticks = sorted({r[axis] for r in rows})
-    axes.set(xscale="log", yscale="log", xlabel="batch size" if axis == "batch" else "image size, pixels")
+    label = "batch size" if axis == "batch" else "image size, pixels"
+    axes.set(xscale="log", yscale="log", xlabel=label, ylabel="images per second")
     axes.set_xticks(ticks, labels=list(map(str, ticks)), minor=False)
     axes.minorticks_off()
-    axes.set_ylabel("images per second")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=150)

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -107,8 +108,6 @@ class Bench:
 
 
 def _open_model(name: str) -> "ViT":
-    from pathlib import Path
-
     from vitkit.model import create_model
     from vitkit.model.variants import VARIANTS
     from vitkit.weights.load import load_model

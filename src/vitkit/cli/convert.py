@@ -7,6 +7,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from vitkit.cli.args import flag, parse_image_sizes
 from vitkit.cli.model_args import print_assumptions
 from vitkit.cli.output import JsonOption, console, print_json, print_table
+from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
     from vitkit.export.export import ExportResult
@@ -58,8 +59,6 @@ class Convert:
     json: JsonOption = False
 
     def run(self) -> int:
-        from vitkit.errors import UsageError
-
         if self.to not in TARGETS:
             raise UsageError(f"unknown target {self.to!r}; valid targets: {', '.join(TARGETS)}")
         run = TARGETS[self.to]
@@ -73,15 +72,8 @@ class Convert:
         from vitkit.config import parse_partial
         from vitkit.model import ViTConfig
 
-        return {
-            "class_names": self.class_names,
-            "preprocess": self.preprocess,
-            "config": parse_partial(ViTConfig, self.set),
-            "image_size": self.image_size,
-            "patch_size": self.patch_size,
-            "in_channels": self.in_channels,
-            "num_classes": self.num_classes,
-        }
+        names = ("class_names", "preprocess", "image_size", "patch_size", "in_channels", "num_classes")
+        return {"config": parse_partial(ViTConfig, self.set)} | {name: getattr(self, name) for name in names}
 
 
 def to_weights(command: Convert) -> int:
@@ -104,21 +96,12 @@ def to_runtime(command: Convert) -> int:
     from vitkit.weights.load import load_with_report
 
     image_sizes = parse_image_sizes(command.sizes)
-    data_options: dict[str, Any] = {"label": command.label, "data_dir": command.data_dir}
+    options = {name: getattr(command, name) for name in FOR_RUNTIMES if name != "sizes"}
+    given = {name: value for name, value in options.items() if value is not None}
     with as_model_dir(command.source) as source:
         model, report = load_with_report(source, **command.load_options())
     print_assumptions(report)
-    result = export_model(
-        model,
-        command.out,
-        command.to,
-        int8=command.int8,
-        calibrate=command.calibrate,
-        image_sizes=image_sizes,
-        dynamic_size=command.dynamic_size,
-        with_preprocessing=command.with_preprocessing,
-        **{key: value for key, value in data_options.items() if value is not None},
-    )
+    result = export_model(model, command.out, command.to, image_sizes=image_sizes, **given)
     if command.json:
         print_json(result.to_dict())
     else:

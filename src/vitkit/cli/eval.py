@@ -10,6 +10,7 @@ from vitkit.cli.eval_output import print_evaluation, write_evaluation
 from vitkit.cli.model_args import open_model
 from vitkit.cli.output import JsonOption, console, print_json, progress_bar
 from vitkit.cli.output_paths import check_output_dir
+from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
     from vitkit.data.dataset import Dataset
@@ -86,7 +87,6 @@ class Eval:
     def _evaluate_knn(self, model: "ViT", k: tuple[int, ...], folder: Path | None) -> int:
         """Evaluate by nearest neighbours. The classes are those of the data, so the model needs none."""
         from vitkit.data.open import open_data
-        from vitkit.errors import UsageError
         from vitkit.evaluation import evaluate_predictions
         from vitkit.evaluation.eval_data import choose_split
         from vitkit.features import evaluate_knn, require_preprocess
@@ -158,8 +158,6 @@ class Eval:
 
     def _image_sizes(self, model: "ViT") -> tuple[int, ...]:
         """Return --sizes. A size that the patch does not divide is an error before any work."""
-        from vitkit.errors import UsageError
-
         sizes = parse_image_sizes(self.sizes)
         for size in sizes:
             if any(size % side for side in model.config.patch_size):

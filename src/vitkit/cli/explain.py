@@ -1,3 +1,4 @@
+import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
+from vitkit.atomic import write_atomic
 from vitkit.cli.model_args import open_model
 from vitkit.cli.output import JsonOption, console, print_json, print_table, progress_bar
 from vitkit.cli.output_paths import check_output_dir, write_figure
+from vitkit.errors import CorruptImageError, DataError, UsageError, WorkError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +61,6 @@ class Explain:
     json: JsonOption = False
 
     def run(self) -> int:
-        from vitkit.errors import UsageError
         from vitkit.explanation import DEFAULT_METHOD, explain, plots
         from vitkit.explanation.methods import check_options, parse_query
         from vitkit.inference import find_images
@@ -99,8 +101,6 @@ class Explain:
 
 def _readable(model: "ViT", paths: list[Path]) -> tuple[list[Path], int]:
     """Return the images that can be read, and how many cannot; name the latter on stderr."""
-    from vitkit.errors import CorruptImageError, DataError
-
     if model.info.preprocess is None:
         return paths, 0
     good = []
@@ -146,12 +146,7 @@ def _model_stats(
 
 
 def _write(folder: Path, figures: "dict[str, Figure]", arrays: dict[str, Any], kind: str) -> dict[str, str]:
-    import io
-
     import numpy as np
-
-    from vitkit.atomic import write_atomic
-    from vitkit.errors import WorkError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

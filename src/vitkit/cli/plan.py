@@ -1,8 +1,9 @@
 import math
+import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
@@ -90,7 +91,8 @@ class Plan:
         points = self._simulate(result, cluster) if self.simulate or self.plot else []
         coverage = simulate_all_coverage(images, self.batch) if points else []
         if self.json:
-            print_json({"model": self.model, **result.to_dict(), **_simulated(points, coverage)})
+            simulated = {"scale": [asdict(p) for p in points], "coverage": [asdict(c) for c in coverage]}
+            print_json({"model": self.model, **result.to_dict(), **(simulated if points else {})})
             return 0
         self._print(result)
         if points:
@@ -244,8 +246,6 @@ class Plan:
 
 
 def _installed_memory() -> float:
-    import os
-
     if not hasattr(os, "sysconf"):  # Windows
         raise UsageError("this system does not report its memory: give --memory, such as 16GB")
     machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -253,12 +253,6 @@ def _installed_memory() -> float:
         return min(machine, float(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
     except (OSError, ValueError):  # no such file, or "max"
         return machine
-
-
-def _simulated(points: "list[ScalePoint]", coverage: "list[Coverage]") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {"scale": [asdict(p) for p in points], "coverage": [asdict(c) for c in coverage]} if points else {}
 
 
 def _print_points(points: "list[ScalePoint]") -> None:

@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg
 from vitkit.cli.model_args import open_model
 from vitkit.cli.output import JsonOption, progress_bar
 from vitkit.cli.output_paths import check_output_file
+from vitkit.errors import ConfigError, CorruptImageError, UsageError
 
 if TYPE_CHECKING:
     from vitkit.inference import Prediction, Predictor
@@ -45,7 +46,6 @@ class Predict:
     json: JsonOption = False
 
     def run(self) -> int:
-        from vitkit.errors import ConfigError, CorruptImageError
         from vitkit.inference import Predictor, find_images
 
         if self.json and self.csv:
@@ -81,7 +81,6 @@ class Predict:
 
     def _open(self) -> "str | ViT":
         """Return the path of an export, or the loaded model after its assumptions are printed."""
-        from vitkit.errors import UsageError
         from vitkit.export.metadata import find_exported
         from vitkit.runtime.device import select_device
 

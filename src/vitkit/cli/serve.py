@@ -1,8 +1,11 @@
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
+
+from vitkit.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from vitkit.serve.service import InferenceService
@@ -42,10 +45,6 @@ class Serve:
     """Folder of sample images for the page."""
 
     def run(self) -> int:
-        from importlib.util import find_spec
-
-        from vitkit.errors import ConfigError, MissingExtraError
-
         for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
             if find_spec(package) is None:
                 raise MissingExtraError("vitkit serve", package, "serve")

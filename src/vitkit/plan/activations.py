@@ -56,6 +56,10 @@ def tokens(c: ViTConfig) -> int:
     return c.prefix + c.grid[0] * c.grid[1]
 
 
+def pixels(c: ViTConfig) -> int:
+    return c.in_channels * c.image_size[0] * c.image_size[1]
+
+
 def _attention(job: Job, t: int) -> int:
     c, n = job.config, job.matmul_bytes
     inner = c.heads * c.head_width
@@ -88,8 +92,7 @@ def _branch_ends(c: ViTConfig, n: int) -> int:
 
 
 def _embed(c: ViTConfig, t: int, n: int) -> int:
-    pixels = c.in_channels * c.image_size[0] * c.image_size[1]
-    saved = n * pixels if n != FLOAT or (c.patch_embed == "linear" and not c.stem) else 0  # a copy of the images
+    saved = n * pixels(c) if n != FLOAT or (c.patch_embed == "linear" and not c.stem) else 0  # a copy of the images
     height, width = c.image_size
     for channels in c.stem:
         height, width = -(-height // 2), -(-width // 2)

@@ -41,7 +41,6 @@ class Job:
 
     @property
     def forward_batch(self) -> int:
-        """Images per forward pass."""
         return min(self.micro_batch or self.rank_batch, self.rank_batch)
 
     @property

@@ -11,8 +11,7 @@ Activations are a formula of the config (`activations.py`); parameters and optim
 
 from dataclasses import dataclass
 
-from vitkit.model import ViTConfig
-from vitkit.plan.activations import FLOAT, activations, tokens
+from vitkit.plan.activations import FLOAT, activations, pixels, tokens
 from vitkit.plan.job import Job
 from vitkit.plan.parameter_count import Parameters, optimizer_bytes, parameters
 from vitkit.training.results import EVAL_BATCH_SIZE
@@ -86,7 +85,7 @@ def _saved(job: Job, p: Parameters) -> int:
 
 def _backward(job: Job, p: Parameters) -> int:
     a, images = activations(job), job.forward_batch
-    inputs = job.rank_batch * _pixels(job.config) * (1 + 2 * FLOAT)  # uint8, float, and mixed
+    inputs = job.rank_batch * pixels(job.config) * (1 + 2 * FLOAT)  # uint8, float, and mixed
     transient = images * _transient(job) + _gathered(job, p)
     head, largest = _divide(FLOAT * p.head, job.shards), FLOAT * p.largest_matrix.size
     if job.accumulates:  # all gradients exist, and a new one is computed before it is added
@@ -126,8 +125,4 @@ def _inference(job: Job) -> int:
     """Bytes per image without autograd: the tokens and the widest intermediate of a block."""
     c, inner = job.config, job.config.heads * job.config.head_width
     wide = c.mlp_width * (4 if c.mlp == "swiglu" else 2)
-    return tokens(c) * (2 * FLOAT * c.width + job.matmul_bytes * max(4 * inner, wide)) + FLOAT * _pixels(c)
-
-
-def _pixels(c: ViTConfig) -> int:
-    return c.in_channels * c.image_size[0] * c.image_size[1]
+    return tokens(c) * (2 * FLOAT * c.width + job.matmul_bytes * max(4 * inner, wide)) + FLOAT * pixels(c)

@@ -35,15 +35,13 @@ class RunPlan:
         """Return the assignments for `vitkit train --set`."""
         j = self.job
         chosen = [f"batch={j.batch_size}", f"machine.precision={j.precision}", f"optimizer.name={j.optimizer}"]
-        if j.accumulates:
-            chosen.append(f"machine.micro_batch={j.forward_batch}")
-        if j.checkpoint:
-            chosen.append("machine.checkpoint_blocks=true")
-        if j.shard == "full":
-            chosen.append("parallel.shard=full")
-        if not j.ema:
-            chosen.append("optimizer.ema=0")
-        return chosen
+        optional = {
+            f"machine.micro_batch={j.forward_batch}": j.accumulates,
+            "machine.checkpoint_blocks=true": j.checkpoint,
+            "parallel.shard=full": j.shard == "full",
+            "optimizer.ema=0": not j.ema,
+        }
+        return chosen + [setting for setting, needed in optional.items() if needed]
 
     def to_dict(self) -> dict[str, Any]:
         m = memory(self.job)

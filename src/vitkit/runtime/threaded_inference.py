@@ -35,12 +35,8 @@ class ThreadedInference(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         cores = available_cores() if images.device.type == "cpu" else 1
-        if (
-            cores == 1
-            or len(images) < cores * IMAGES_PER_CORE
-            or torch.is_grad_enabled()
-            or torch.is_autocast_enabled("cpu")
-        ):
+        small = cores == 1 or len(images) < cores * IMAGES_PER_CORE
+        if small or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return self.model(images)
 
         @torch.inference_mode()

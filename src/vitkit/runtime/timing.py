@@ -49,14 +49,12 @@ def time_calls(
 
 
 def time_call(run: Run, clock: Clock = time.perf_counter) -> float:
-    """Return the seconds of one call."""
     started = clock()
     run()
     return clock() - started
 
 
 def medians(values: Mapping[str, list[float]]) -> dict[str, float]:
-    """Return the median of each list, by name."""
     return {name: statistics.median(each) for name, each in values.items()}
 
 

@@ -66,7 +66,8 @@ def attention(
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Return the fields of the header that describe the attention, then `scale` and `code`."""
     images, grid = _model_input(served, model, pixels), patch_grid(served, model)
-    rows = _row(model, images, query)
+    maps = attention_maps(model, images, query=query)[:, 0]  # (layers, heads, rows, columns)
+    rows = maps.flatten(-2)[:, :, None].float().cpu().numpy()
     if all_rows:
         prefix = model.config.prefix
         patches = model.attention(images, queries=range(prefix, prefix + grid[0] * grid[1]))
@@ -114,8 +115,3 @@ def _model_input(served: ServedModel, model: ViT, pixels: np.ndarray) -> torch.T
     weight = model.patch_embed.proj.weight
     batch = torch.from_numpy(pixels[None].copy()).permute(0, 3, 1, 2).to(weight.device)
     return served.predictor.preprocess.normalize(batch).to(weight.dtype)
-
-
-def _row(model: ViT, images: torch.Tensor, query: Query | None) -> np.ndarray:
-    maps = attention_maps(model, images, query=query)[:, 0]  # (layers, heads, rows, columns)
-    return maps.flatten(-2)[:, :, None].float().cpu().numpy()

@@ -1,6 +1,7 @@
 """Resource limits of the server, and admission control: `Admission` counts images and bytes in flight."""
 
 from asyncio import CancelledError
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from vitkit.serve.errors import APIError
@@ -41,14 +42,11 @@ class Admission:
         return Ticket(self)
 
 
-class Ticket:
+class Ticket(AbstractContextManager["Ticket"]):
     """The share of one request in the totals. Leaving the context releases it."""
 
     def __init__(self, admission: Admission) -> None:
         self.admission, self.images, self.bytes = admission, 0, 0
-
-    def __enter__(self) -> "Ticket":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.admission.aborted += kind is CancelledError

@@ -79,9 +79,8 @@ class RequestMiddleware:
         if len(headers.getlist("host")) != 1 or not self._is_allowed(host):
             raise APIError("bad_host", "this Host is not allowed: start the server with --allow-host NAME")
         origin = headers.get("origin")
-        if origin is not None and _netloc(origin) != host.lower():
-            raise APIError("bad_origin", "requests from pages of other sites are not allowed")
-        if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/v1/"):
+        cross_site = headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/v1/")
+        if cross_site or (origin is not None and _netloc(origin) != host.lower()):
             raise APIError("bad_origin", "requests from pages of other sites are not allowed")
         if self.token and scope["path"].startswith(("/v1/", "/metrics", "/openapi.json")):
             given = headers.get("authorization", "")
@@ -89,11 +88,10 @@ class RequestMiddleware:
                 raise APIError("unauthorized", "send the token as 'Authorization: Bearer …'")
 
     def _is_allowed(self, host: str) -> bool:
-        name = _host_name(host)
-        if name in self.hosts:
-            return True
         try:
-            ipaddress.ip_address(name)
+            name = urlsplit(f"//{host}").hostname or ""
+            if name not in self.hosts:
+                ipaddress.ip_address(name)  # raises unless it is an address
         except ValueError:
             return False
         return True
@@ -104,13 +102,6 @@ def _netloc(origin: str) -> str | None:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return None
-
-
-def _host_name(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
 
 
 def _to_api_error(error: Exception) -> APIError:

@@ -100,8 +100,10 @@ def _post(
     errors: Sequence[str] = (),
     many: bool = False,
 ) -> dict[str, Any]:
-    part = _list(_BYTES)
-    form = {"type": "object", "properties": {"image": {**part, "maxItems": limits.request_images if many else 1}}}
+    form = {
+        "type": "object",
+        "properties": {"image": {**_list(_BYTES), "maxItems": limits.request_images if many else 1}},
+    }
     body = {kind: {"schema": {**_BYTES, "maxLength": limits.body_bytes}} for kind in _BODY_TYPES}
     return {
         "post": {

@@ -73,13 +73,11 @@ EXPLAIN = (
 def parse(query: QueryParams, parameters: Sequence[Parameter]) -> dict[str, Any]:
     """Return the value of every parameter by name; parameters that are not given have their default."""
     known = {p.name: p for p in parameters}
-    values = {p.name: p.default for p in parameters}
-    seen = set()
+    given: dict[str, Any] = {}
     for name, text in query.multi_items():
         if name not in known:
             raise APIError("bad_parameter", f"unknown parameter {name[:50]!r}{suggest(name[:50], known)}")
-        if name in seen:
+        if name in given:
             raise APIError("bad_parameter", f"{name} is given twice")
-        seen.add(name)
-        values[name] = known[name].parse(text)
-    return values
+        given[name] = known[name].parse(text)
+    return {p.name: p.default for p in parameters} | given
