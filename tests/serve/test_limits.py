@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from vitkit.serve.errors import APIError
-from vitkit.serve.limits import Admission, Limits
+from vitkit.serve.limits import Admission, Limits, Ticket
 
 from .client import AUTHORIZED, Server, encoded, noise_png, post_header, wait_until
 
 
 def test_images_and_bytes_are_counted_over_all_requests_and_released() -> None:
     admission = Admission(Limits(queued_images=2, queued_bytes=100))
-    with admission.ticket() as first, admission.ticket() as second:
+    with Ticket(admission) as first, Ticket(admission) as second:
         first.add_image()
         second.add_image()
         second.add_bytes(60)
@@ -25,7 +25,7 @@ def test_images_and_bytes_are_counted_over_all_requests_and_released() -> None:
         first.add_bytes(40)
     assert (full.value.status, full.value.headers["Retry-After"]) == (429, "1")
     assert (admission.images, admission.bytes, admission.aborted) == (0, 0, 0)
-    with pytest.raises(asyncio.CancelledError), admission.ticket():
+    with pytest.raises(asyncio.CancelledError), Ticket(admission):
         raise asyncio.CancelledError
     assert admission.aborted == 1
 

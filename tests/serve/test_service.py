@@ -44,7 +44,7 @@ def test_an_explanation_keeps_its_slot_until_it_ends_even_if_its_client_gave_up(
             await service.explain(release.wait, deadline(60))
         assert full.value.status == 429
         release.set()
-        while service.explaining:
+        while not service.explanations[0].done():
             await asyncio.sleep(0.01)
         assert await service.explain(lambda: 3, deadline(60)) == 3
 

@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 
 from vitkit.serve.errors import APIError
-from vitkit.serve.limits import Admission, Limits
+from vitkit.serve.limits import Admission, Limits, Ticket
 from vitkit.serve.uploads import read_images
 
 from .client import noise_png
@@ -28,7 +28,7 @@ def read(limits: Limits, *messages: dict[str, Any]) -> tuple[list, Admission]:
     admission = Admission(limits)
 
     async def run() -> list:
-        with admission.ticket() as ticket:
+        with Ticket(admission) as ticket:
             return await read_images(request(*messages), limits, ticket)
 
     return asyncio.run(run()), admission

@@ -76,11 +76,7 @@ def _engine(name: str, job: InferenceJob) -> Run:
 
 
 def _forward(model: nn.Module, images: Tensor) -> Run:
-    @torch.inference_mode()
-    def run() -> Tensor:
-        return model(images)
-
-    return run
+    return torch.inference_mode()(lambda: model(images))
 
 
 def _compiled(model: nn.Module, images: Tensor) -> Run:
@@ -88,12 +84,7 @@ def _compiled(model: nn.Module, images: Tensor) -> Run:
     if bf16_inference_pays(images.device):
         model, images = model.to(torch.bfloat16), images.to(torch.bfloat16)
     compiled: Callable[[Tensor], Tensor] = torch.compile(model, options={"freezing": True})
-
-    @torch.no_grad()
-    def run() -> Tensor:
-        return compiled(images)
-
-    return run
+    return torch.no_grad()(lambda: compiled(images))
 
 
 def with_class_names(model: ViT) -> ViT:

@@ -4,23 +4,24 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vitkit.errors import WorkError
 from vitkit.runtime.timing import Run
 
 STATUS = Path("/proc/self/status")
 MIB = 2**20
+T = TypeVar("T")
 
 
 def peak_memory(prepare: Callable[[str, Any], Run], names: Sequence[str], job: Any) -> dict[str, float]:
     """Return the peak in MiB, by name. It includes pages of shared libraries: about 250 MiB belong to torch."""
-    spawn = multiprocessing.get_context("spawn")
-    peaks = {}
-    for name in names:
-        with ProcessPoolExecutor(1, mp_context=spawn) as process:
-            peaks[name] = process.submit(_peak, prepare, name, job).result()
-    return peaks
+    return {name: run_in_new_process(_peak, prepare, name, job) for name in names}
+
+
+def run_in_new_process(function: Callable[..., T], *arguments: Any) -> T:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
 
 
 def process_memory(key: str) -> int:

@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from typing import Any
 
 from tyro.conf import Positional
 
@@ -41,9 +40,8 @@ class Embed:
         write = table_writer(self.out)  # a wrong suffix is an error before the work
         check_output_file(self.out)
         model = open_model(self.model, device=select_device("auto"))
-        data = open_data(
-            self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0, corrupt_limit=self.corrupt_limit
-        )
+        limit = self.corrupt_limit
+        data = open_data(self.data, label=self.label, data_dir=self.data_dir, val_fraction=0.0, corrupt_limit=limit)
         if self.split and self.split not in data.splits:
             raise UnknownNameError(f"split of {data.name}", self.split, data.splits)
         preprocess = require_preprocess(model, self.model)
@@ -52,16 +50,16 @@ class Embed:
             with progress_bar(f"embedding {name}", quiet=self.json) as progress:
                 features[name] = cached_features(
                     model, data.splits[name], preprocess,
-                    batch_size=self.batch, progress=progress, corrupt_limit=self.corrupt_limit,
+                    batch_size=self.batch, progress=progress, corrupt_limit=limit,
                 )  # fmt: skip
         table = FeatureTable.from_splits(features, data)
         write(table)
         skipped = [line for found in features.values() for line in found.skipped]
-        answer: dict[str, Any] = {"out": self.out, "images": len(table), "features": table.features.shape[1]}
+        images, width = table.features.shape
         if self.json:
-            print_json({**answer, "skipped": skipped})
+            print_json({"out": self.out, "images": images, "features": width, "skipped": skipped})
             return 0
-        console().print(f"{answer['images']:,} images, {answer['features']} features each: {self.out}", markup=False)
+        console().print(f"{images:,} images, {width} features each: {self.out}", markup=False)
         for line in skipped:
             console(stderr=True).print(f"left out: {line}", markup=False)
         return 0

@@ -1,14 +1,12 @@
 """Measurements for comparison and calibration: peak memory of a step, and the rates that this machine reaches."""
 
-import multiprocessing
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
-from vitkit.bench.memory import process_memory
+from vitkit.bench.memory import process_memory, run_in_new_process
 from vitkit.model import create_model
 from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
@@ -65,9 +63,8 @@ class TrainingStep:
 
 def measure_peak(job: Job, steps: int = 3, malloc: Mapping[str, str] = MALLOC) -> tuple[int, int, float]:
     """Return (bytes before, peak bytes, processor seconds of the last step), measured in a new process. Linux only."""
-    spawn = multiprocessing.get_context("spawn")
-    with environment(malloc), ProcessPoolExecutor(1, mp_context=spawn) as process:  # glibc reads it at process start
-        return process.submit(_measure_peak, job, steps).result()
+    with environment(malloc):  # glibc reads it at process start
+        return run_in_new_process(_measure_peak, job, steps)
 
 
 def _measure_peak(job: Job, steps: int) -> tuple[int, int, float]:

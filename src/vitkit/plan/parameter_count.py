@@ -48,17 +48,16 @@ def parameters(config: ViTConfig) -> Parameters:
     named = list(create_model(config.replace(depth=1), device="meta").named_parameters())
     copies = {0: 1, 1: config.depth, 2: 1}  # embedding, block, head
     count = {layer: sum(p.numel() for name, p in named if layer_index(name, 1) == layer) for layer in copies}
+    times = {name: copies[layer_index(name, 1)] for name, _ in named}
     shapes: Counter[torch.Size] = Counter()
     for name, p in named:
         if uses_muon(name, p, config):
-            shapes[p.shape] += copies[layer_index(name, 1)]
+            shapes[p.shape] += times[name]
     return Parameters(
         count[0], count[1], count[2], config.depth,
-        tensors=sum(copies[layer_index(name, 1)] for name, _ in named),
+        tensors=sum(times.values()),
         matrices=tuple(Matrix(shape[0], shape[1:].numel(), count) for shape, count in shapes.items()),
-        in_matmuls=sum(
-            copies[layer_index(name, 1)] * p.numel() for name, p in named if name.endswith("weight") and p.ndim >= 2
-        ),
+        in_matmuls=sum(times[name] * p.numel() for name, p in named if name.endswith("weight") and p.ndim >= 2),
     )  # fmt: skip
 
 

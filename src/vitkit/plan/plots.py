@@ -37,8 +37,7 @@ def plot_scaling(job: Job, cluster: Cluster, points: Sequence[ScalePoint], path:
 
 
 def _throughput(axes: "Axes", points: Sequence[ScalePoint]) -> None:
-    ranks = [p.ranks for p in points]
-    first = points[0]
+    ranks, first = [p.ranks for p in points], points[0]
     axes.plot(ranks, [first.images_per_s * n / first.ranks for n in ranks], color=GREY, linestyle=":", label="ideal")
     axes.plot(ranks, [p.images_per_s for p in points], color=BLUE, marker="o", markersize=4, label="while running")
     axes.plot(ranks, [p.goodput * p.images_per_s for p in points], color=ORANGE, marker="s", markersize=4,

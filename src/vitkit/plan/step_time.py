@@ -77,11 +77,8 @@ def update_flops(job: Job) -> int:
     """Return the FLOPs of Muon's Newton–Schulz iterations: x xᵀ, its square, and their product with x."""
     if job.optimizer == "adamw":
         return 0
-    total = 0
-    for matrix in parameters(job.config).matrices:
-        short, long = sorted((matrix.rows, matrix.columns))
-        total += matrix.count * ROUNDS * (4 * short**2 * long + 2 * short**3)
-    return total
+    shapes = [(m.count, *sorted((m.rows, m.columns))) for m in parameters(job.config).matrices]
+    return sum(count * ROUNDS * (4 * short**2 * long + 2 * short**3) for count, short, long in shapes)
 
 
 def traffic(job: Job) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from vitkit.explanation.methods import parse_query
 from vitkit.serve import explain_api, query_parameters
 from vitkit.serve.decoder_pool import check_format
 from vitkit.serve.errors import APIError
+from vitkit.serve.limits import Ticket
 from vitkit.serve.metrics import CONTENT_TYPE
 from vitkit.serve.middleware import RequestMiddleware
 from vitkit.serve.model_registry import ServedModel
@@ -68,7 +69,7 @@ class Endpoints:
     async def predict(self, request: Request) -> Response:
         options = query_parameters.parse(request.query_params, query_parameters.PREDICT)
         served = self.service.model(options["model"])
-        with self.service.admission.ticket() as ticket:
+        with Ticket(self.service.admission) as ticket:
             uploads = await read_images(request, self.limits, ticket)
             until = deadline(self.limits.deadline)
             results = await asyncio.gather(
@@ -94,7 +95,7 @@ class Endpoints:
         served, model = self.service.explainable(options["model"])
         query = parse_query(options["query"])
         all_rows = query is None and explain_api.all_rows_fit(served, model, self.limits.attention_bytes)
-        with self.service.admission.ticket() as ticket:
+        with Ticket(self.service.admission) as ticket:
             encoded = await read_image(request, self.limits, ticket)
             until = deadline(self.limits.deadline)
             pixels = (decoded := await self.service.decode(served, encoded, until)).pixels
@@ -111,7 +112,7 @@ class Endpoints:
     async def explain(self, request: Request) -> Response:
         options = query_parameters.parse(request.query_params, query_parameters.EXPLAIN)
         served, model = self.service.explainable(options["model"])
-        with self.service.admission.ticket() as ticket:
+        with Ticket(self.service.admission) as ticket:
             encoded = await read_image(request, self.limits, ticket)
             until = deadline(self.limits.explain_deadline)
             decoded = await self.service.decode(served, encoded, until)

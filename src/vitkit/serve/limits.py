@@ -38,9 +38,6 @@ class Admission:
         self.limits, self.images, self.bytes = limits, 0, 0
         self.aborted = 0  # requests that were cancelled before their response
 
-    def ticket(self) -> "Ticket":
-        return Ticket(self)
-
 
 class Ticket(AbstractContextManager["Ticket"]):
     """The share of one request in the totals. Leaving the context releases it."""

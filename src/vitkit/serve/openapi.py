@@ -100,17 +100,14 @@ def _post(
     errors: Sequence[str] = (),
     many: bool = False,
 ) -> dict[str, Any]:
-    form = {
-        "type": "object",
-        "properties": {"image": {**_list(_BYTES), "maxItems": limits.request_images if many else 1}},
-    }
+    images = {**_list(_BYTES), "maxItems": limits.request_images if many else 1}
+    form = {"type": "object", "properties": {"image": images}}
+    query = [{"name": p.name, "in": "query", "description": p.about, "schema": p.schema()} for p in takes]
     body = {kind: {"schema": {**_BYTES, "maxLength": limits.body_bytes}} for kind in _BODY_TYPES}
     return {
         "post": {
             "summary": about,
-            "parameters": [
-                {"name": p.name, "in": "query", "description": p.about, "schema": p.schema()} for p in takes
-            ],
+            "parameters": query,
             "requestBody": {"required": True, "content": {**body, "multipart/form-data": {"schema": form}}},
             "responses": _responses(returns, [*_POST, *errors]),
         }

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class InferenceService:
         self.admission = Admission(limits)
         self.metrics = Metrics(lambda: self.admission.images, lambda: self.admission.bytes)
         self.decoding = dict.fromkeys(self.models, 0)
-        self.explaining = 0
+        self.explanations: list[Future[Any]] = []  # waiting or running, perhaps for a client that has given up
         self.ready = False
 
     def __enter__(self) -> Self:
@@ -88,20 +87,12 @@ class InferenceService:
 
     async def explain(self, work: Callable[[], T], until: float) -> T:
         """Run `work` in the thread for explanations."""
-        if self.explaining >= self.limits.queued_explanations:
-            raise APIError("overloaded", f"{self.explaining} explanations are in progress, the maximum: retry later")
-        self.explaining += 1
+        self.explanations = [job for job in self.explanations if not job.done()]
+        if (count := len(self.explanations)) >= self.limits.queued_explanations:
+            raise APIError("overloaded", f"{count} explanations are in progress, the maximum: retry later")
         job = self.explain_executor.submit(work)
-        job.add_done_callback(partial(self._on_explained, asyncio.get_running_loop()))
+        self.explanations.append(job)
         return await _before(until, job)
-
-    def _on_explained(self, loop: asyncio.AbstractEventLoop, job: "Future") -> None:
-        """Free the slot when the work ends, which may be after its client has given up."""
-        with suppress(RuntimeError):  # the event loop has stopped: nobody waits for a slot
-            loop.call_soon_threadsafe(self._free_slot)
-
-    def _free_slot(self) -> None:
-        self.explaining -= 1
 
     def _observe_batch(self, name: str, images: int, seconds: float) -> None:
         self.metrics.images.labels(name).inc(images)

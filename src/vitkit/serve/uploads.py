@@ -59,12 +59,11 @@ async def _chunks(request: Request, limits: Limits, ticket: Ticket) -> AsyncIter
 
 
 async def _read_body(request: Request, limits: Limits, ticket: Ticket) -> bytes:
-    content, checked = bytearray(), False
+    content = bytearray()
     async for chunk in _chunks(request, limits, ticket):
         content += chunk
-        if not checked and len(content) >= _SIGNATURE_BYTES:
+        if len(content) >= _SIGNATURE_BYTES:
             check_format(bytes(content[:_SIGNATURE_BYTES]))
-            checked = True
     check_format(bytes(content[:_SIGNATURE_BYTES]))
     return bytes(content)
 
