@@ -1,6 +1,6 @@
+import importlib.util
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
@@ -46,7 +46,7 @@ class Serve:
 
     def run(self) -> int:
         for package in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
-            if find_spec(package) is None:
+            if importlib.util.find_spec(package) is None:
                 raise MissingExtraError("vitkit serve", package, "serve")
         if not self.model:
             raise ConfigError("no model to serve: vitkit serve MODEL")
