@@ -47,9 +47,9 @@ def test_a_signal_to_the_command_saves_and_stops_all_its_processes(tmp_path: Pat
         assert parent.poll() is None, parent.communicate()[1]
         time.sleep(0.2)
     parent.send_signal(number)
-    _, told = parent.communicate(timeout=60)
-    assert parent.returncode == 128 + number, told
-    assert told.count("saved") == 1, told
+    _, output = parent.communicate(timeout=60)
+    assert parent.returncode == 128 + number, output
+    assert output.count("saved") == 1, output
     assert find_latest(out / "checkpoints")  # finds intact checkpoints only
 
 
@@ -62,8 +62,8 @@ def test_when_one_process_fails_the_others_are_stopped() -> None:
 
 def test_each_process_gets_its_rank_and_its_share_of_the_cores(tmp_path: Path) -> None:
     script = (
-        "import os, pathlib, sys; told = [os.environ[k] for k in ('LOCAL_RANK', 'WORLD_SIZE', 'OMP_NUM_THREADS')]; "
-        "pathlib.Path(sys.argv[1], os.environ['RANK']).write_text(' '.join(told))"
+        "import os, pathlib, sys; output = [os.environ[k] for k in ('LOCAL_RANK', 'WORLD_SIZE', 'OMP_NUM_THREADS')]; "
+        "pathlib.Path(sys.argv[1], os.environ['RANK']).write_text(' '.join(output))"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)

@@ -60,7 +60,7 @@ def reproduction(run: RunRecord) -> str:
     ]
     python = (
         "import json, vitkit\n"
-        f"recipe = vitkit.Recipe.from_dict(json.load(open({str(run.folder / 'recipe.json')!r})))\n"
+        f"recipe = vitkit.Recipe.from_dict(json.load(open({str(run.folder / 'recipe.json')!r}, encoding='utf-8')))\n"
         'vitkit.train(recipe, out="again")'
     )
     return (
