@@ -7,6 +7,7 @@ the order of the source. Arrays keep their order.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,19 +50,19 @@ class ReadFailure:
         return f"{self.name}: {self.reason}"
 
 
-class ImageSource:
+class ImageSource(ABC):
     """A sequence of undecoded images that need not be in memory. Subclasses define `__len__`, `__getitem__`, `name`."""
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def __len__(self) -> int: ...
 
+    @abstractmethod
     def __getitem__(self, index: int, /) -> RawImage:
         """Return an image; raise `CorruptImageError` if it cannot be read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def name(self, index: int, /) -> str:
         """Return the name of the image for messages: its path, or its position in a file."""
-        raise NotImplementedError
 
     def read_many(self, indices: np.ndarray, /) -> list[RawImage | ReadFailure]:
         """Return the images at `indices`; a `ReadFailure` takes the place of an unreadable one."""

@@ -20,7 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vitkit.errors import CorruptImageError
 
-ImageSource = bytes | Path | np.ndarray | Image.Image
+DecodableImage = bytes | Path | np.ndarray | Image.Image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -34,7 +34,7 @@ _SIDEWAYS = (5, 6, 7, 8)  # orientations that swap width and height
 
 
 def decode(
-    encoded: ImageSource,
+    encoded: DecodableImage,
     *,
     channels: int = 3,
     min_size: tuple[int, int] | None = None,
@@ -76,7 +76,7 @@ def oriented_size(header: Image.Image) -> tuple[int, int]:
     return (header.height, header.width) if rotated else header.size
 
 
-def _open(encoded: ImageSource, min_size: tuple[int, int] | None, max_pixels: int, name: str) -> Image.Image:
+def _open(encoded: DecodableImage, min_size: tuple[int, int] | None, max_pixels: int, name: str) -> Image.Image:
     """Return the image with its pixels decoded and its orientation applied."""
     if isinstance(encoded, np.ndarray):
         return _from_array(encoded, name)

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitkit import config as settings
-from vitkit.data.decode import MAX_PIXELS, ImageSource, decode
+from vitkit.data.decode import MAX_PIXELS, DecodableImage, decode
 from vitkit.errors import ConfigError, CorruptImageError, UnknownNameError
 
 Box = tuple[float, float, float, float]
@@ -61,15 +61,15 @@ class Preprocess:
     def replace(self, **changes: Any) -> Self:
         return type(self).from_dict({**self.to_dict(), **changes})
 
-    def __call__(self, encoded: ImageSource, name: str | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
+    def __call__(self, encoded: DecodableImage, name: str | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
         """Return the preprocessed image as a (C, H, W) uint8 tensor."""
         return torch.from_numpy(self.array(encoded, name, max_pixels)).permute(2, 0, 1).contiguous()
 
-    def batch(self, images: Iterable[ImageSource]) -> Tensor:
+    def batch(self, images: Iterable[DecodableImage]) -> Tensor:
         """Return the preprocessed images as a (B, C, H, W) uint8 tensor."""
         return torch.stack([self(image) for image in images])
 
-    def array(self, encoded: ImageSource, name: str | None = None, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    def array(self, encoded: DecodableImage, name: str | None = None, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         """Decode, resize and crop to (H, W, C) uint8."""
         if self.channels in (1, 3):
             return self.resize_and_crop(decode(encoded, channels=self.channels, name=name, max_pixels=max_pixels))
@@ -81,7 +81,7 @@ class Preprocess:
         planes = [Image.fromarray(np.ascontiguousarray(pixels[..., c])) for c in range(self.channels)]
         return np.concatenate([self._fit(p, self._fill[c : c + 1]) for c, p in enumerate(planes)], axis=2)
 
-    def check_decodable(self, encoded: ImageSource, name: str | None = None) -> None:
+    def check_decodable(self, encoded: DecodableImage, name: str | None = None) -> None:
         """Raise `CorruptImageError` if `array` would, at less cost.
 
         A JPEG is decoded at 1/8: every byte is read and checked, but few pixels are computed.

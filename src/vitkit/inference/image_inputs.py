@@ -11,13 +11,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitkit.data.decode import SUFFIXES, decode
+from vitkit.data.decode import SUFFIXES, DecodableImage, decode
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, InputError, WeightsError
 from vitkit.model import ViT
 
 ImageInput = str | Path | bytes | np.ndarray | Image.Image | Tensor
-DecodableImage = Path | bytes | np.ndarray | Image.Image  # the types that `Preprocess` accepts
 ImageInputs = ImageInput | Sequence[ImageInput]
 STDIN = "-"
 MAX_PREVIEW_SIDE = 1024  # pixels: large enough to draw, small enough to keep many images in memory

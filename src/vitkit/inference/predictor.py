@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from vitkit.data.decode import DecodableImage
 from vitkit.errors import ConfigError, CorruptImageError
 from vitkit.export.metadata import SUFFIXES, find_exported
 from vitkit.export.runtimes import ExportedModel, softmax
 from vitkit.inference.autotune import choose_engine
 from vitkit.inference.engines import Engine, make_engine
-from vitkit.inference.image_inputs import DecodableImage, as_list
+from vitkit.inference.image_inputs import as_list
 from vitkit.model import ViT
 from vitkit.runtime.device import select_device
 from vitkit.runtime.threaded_inference import IMAGES_PER_CORE, available_cores

@@ -12,6 +12,7 @@ import json
 import os
 import tarfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -198,7 +199,7 @@ class _HashedFile(io.RawIOBase):
         return Shard(self.path.name, samples, self.length, self.digest.hexdigest(), groups)
 
 
-class _ShardWriter:
+class _ShardWriter(ABC):
     """Writes the images of one split into files of at most `size` bytes. Shards are counted from `first`."""
 
     suffix: str
@@ -208,12 +209,12 @@ class _ShardWriter:
         self.shards: list[Shard] = []
         self.file: _HashedFile | None = None
 
+    @abstractmethod
     def add(self, image: _ImageFile, label: int) -> tuple[int, int]:
         """Write an image. Return the number of its shard, and its first byte or its row in the shard."""
-        raise NotImplementedError
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def _new_file(self) -> _HashedFile:
         self.file = _HashedFile(self.folder / f"{self.split}-{len(self.shards):05}.{self.suffix}")
