@@ -15,6 +15,8 @@ SIZES = {"own size": (16, 24), "other size": (8, 40)}
 
 
 def norm(x, layer):
+    if isinstance(layer, torch.nn.RMSNorm):
+        return x / (x.square().mean(-1, keepdim=True) + layer.eps).sqrt() * layer.weight
     mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
     return (x - mean) / (variance + layer.eps).sqrt() * layer.weight + layer.bias
 
@@ -50,14 +52,15 @@ def reference(model, images):
         found.append(torch.stack(weights, dim=1))
         for head in range(c.heads):
             mixed.append(found[-1][:, head] @ every[:, :, 2, head])
-        x = x + block.ls1(block.attn.proj(torch.cat(mixed, dim=-1)))
+        x = x + block.ls1(block.attn.proj(block.attn.norm(torch.cat(mixed, dim=-1))))
         x = x + block.ls2(block.mlp(block.norm2(x)))
     tokens = model.norm(x)
-    if c.pooling == "attention":
-        pool = model.attn_pool
-        q = pool.q(pool.latent).view(c.heads, c.head_width)
-        keys = pool.kv(tokens).view(*x.shape[:2], 2, c.heads, c.head_width)
-        weights = torch.einsum("he,bthe->bht", q, keys[:, :, 0]) / math.sqrt(c.head_width)
+    if "attention" in c.pooling:
+        pool, heads = model.attn_pool, c.pool_heads or c.heads
+        read = tokens[:, c.prefix if c.pooling == "attention_patches" else 0 :]
+        q = pool.q(pool.latent).view(heads, -1)
+        keys = pool.kv(read).view(*read.shape[:2], 2, heads, -1)
+        weights = torch.einsum("he,bthe->bht", q, keys[:, :, 0]) / math.sqrt(q.shape[1])
         found.append(weights.softmax(dim=-1)[:, :, None])
         summed = torch.einsum("bhqt,bthe->bqhe", found[-1], keys[:, :, 1]).flatten(2)
         made = pool.proj(summed)
@@ -120,7 +123,7 @@ def test_differentiable_weights_sum_to_one_and_the_logits_are_unchanged(options)
     images = random_images(model)
     weights, logits = differentiable_attention(model, images)
     expected, _ = reference(model, images)
-    assert len(weights) == len(expected) == 3 + (model.config.pooling == "attention")
+    assert len(weights) == len(expected) == 3 + ("attention" in model.config.pooling)
     for found, plain in zip(weights, expected, strict=True):
         assert_close(found.sum(dim=-1), torch.ones(found.shape[:-1]))
         assert_close(found, plain, rtol=0, atol=1e-5)
@@ -137,7 +140,7 @@ def test_rollout_is_the_product_of_halved_attention_and_identity(options):
     for weights in full[:3]:
         rolled = (0.5 * weights.mean(dim=1) + 0.5 * torch.eye(weights.shape[-1])) @ rolled
     assert_close(rolled.sum(dim=-1), torch.ones(rolled.shape[:-1]))
-    row = (full[3].mean(dim=1) @ rolled)[:, 0] if len(full) > 3 else pooled_rows(model, rolled)
+    row = (full[3].mean(dim=1) @ rolled[:, -full[3].shape[-1] :])[:, 0] if len(full) > 3 else pooled_rows(model, rolled)
     found = explain(model, images, "rollout")
     assert_close(torch.from_numpy(found.maps), patches(model, row, (16, 24)), rtol=0, atol=1e-5)
 
@@ -159,7 +162,7 @@ def test_class_maps_equal_the_published_formulas(options, method):
         for a in relevant[:3]:
             scaled = (a + eye) / (a + eye).sum(dim=-1, keepdim=True)
             r = r + a @ r if method == "attribution" else scaled @ r
-        row = (relevant[3] @ r)[0] if len(full) > 3 else pooled_rows(model, r[None])[0]
+        row = (relevant[3] @ r[-full[3].shape[-1] :])[0] if len(full) > 3 else pooled_rows(model, r[None])[0]
         expected = patches(model, row, (16, 24))
         assert_close(torch.from_numpy(found.maps[i]), expected, rtol=1e-4, atol=1e-5)
         assert (expected - expected.mean()).abs().max() > 1e-4

@@ -37,7 +37,7 @@ def test_maps_times_values_reproduce_the_fused_forward(options, size):
     for block, weights, x in zip(model.blocks, maps, inputs, strict=True):
         normed = block.norm1(x)
         v = rearrange(block.attn.qkv(normed), "b t (qkv h e) -> qkv b h t e", qkv=3, h=model.config.heads)[2]
-        by_map = block.attn.proj(rearrange(weights @ v, "b h t e -> b t (h e)"))
+        by_map = block.attn.proj(block.attn.norm(rearrange(weights @ v, "b h t e -> b t (h e)")))
         assert_close(by_map, block.attn(normed, rope), rtol=1e-4, atol=1e-5)
 
 

@@ -21,7 +21,7 @@ WRONG = [
     (dict(class_token=1), "class_token=1: expected True or False"),
     (dict(dropout="0.1"), "dropout='0.1': expected a number"),
     (dict(layer_scale="small"), "layer_scale='small': expected a number or None"),
-    (dict(position="learnt"), "position='learnt': expected one of 'learned', 'sincos', 'rotary', 'none'"),
+    (dict(position="learnt"), "position='learnt': expected one of 'learned', 'sincos', 'rotary', 'learned_rotary', "),
     (dict(pooling=["cls"]), "pooling=['cls']: expected one of 'cls', 'mean', 'mean_all', 'cls_mean', 'attention'"),
     *(({name: 0}, f"{name}={value}: must be at least 1") for name, value in [
         ("image_size", "(0, 0)"), ("patch_size", "(0, 0)"), ("in_channels", 0), ("width", 0), ("depth", 0),

@@ -20,8 +20,8 @@ def configs(draw, **fixed):
     stem = tuple(draw(st.lists(st.integers(1, 5), max_size=2)))
     patch = tuple(2 ** len(stem) * draw(SIDE) for _ in "hw")
     class_token = draw(st.booleans())
-    pooling = draw(st.sampled_from(["cls", "mean", "mean_all", "cls_mean", "attention"]))
-    position = draw(st.sampled_from(["learned", "sincos", "rotary", "none"]))
+    pooling = draw(st.sampled_from(["cls", "mean", "mean_all", "cls_mean", "attention", "attention_patches"]))
+    position = draw(st.sampled_from(["learned", "sincos", "rotary", "learned_rotary", "none"]))
     num_classes = draw(st.integers(0, 4))
     distillation = pooling == "cls" and draw(st.booleans())
     values = dict(
@@ -30,25 +30,38 @@ def configs(draw, **fixed):
         in_channels=draw(st.integers(1, 5)),
         patch_embed=draw(st.sampled_from(["conv", "linear"])),
         stem=stem,
+        patch_norm=draw(st.booleans()),
         class_token=class_token or pooling in ("cls", "cls_mean"),
         distillation=distillation,
         pre_norm=draw(st.booleans()),
         registers=draw(st.integers(0, 2)),
         position=position,
         position_resample=draw(st.sampled_from(["bicubic", "bilinear"])),
+        position_antialias=draw(st.booleans()),
+        position_offset=draw(st.sampled_from([0.0, 0.1])),
         class_position=draw(st.booleans()),
+        rope_unit=draw(st.sampled_from(["image", "patch"])),
+        rope_base=draw(st.sampled_from([100.0, 1e4])),
+        rope_offset=draw(st.sampled_from([0.0, 1.0])),
+        rope_grid=draw(st.sampled_from([None, (2, 3)])),
         width=4 * draw(st.integers(2, 4)) if position == "sincos" else draw(st.integers(2, 16)),
         depth=draw(st.integers(1, 3)),
         heads=draw(st.integers(1, 3)),
-        head_width=4 * draw(st.integers(1, 2)) if position == "rotary" else draw(st.integers(2, 8)),
+        head_width=4 * draw(st.integers(1, 2)) if "rotary" in position else draw(st.integers(2, 8)),
         mlp_width=draw(st.integers(1, 16)),
         mlp=draw(st.sampled_from(["gelu", "gelu_tanh", "quick_gelu", "swiglu"])),
         qkv_bias=draw(st.booleans()),
         qk_norm=draw(st.booleans()),
         layer_scale=draw(st.sampled_from([None, 1e-5, 1.0])),
+        norm=draw(st.sampled_from(["layer", "rms"])),
+        sub_norm=draw(st.sampled_from(["none", "mlp", "all"])),
         norm_eps=draw(st.sampled_from([1e-6, 1e-5])),
         pooling=pooling,
-        final_norm="tokens" if distillation or pooling == "cls_mean" else draw(st.sampled_from(["tokens", "pooled"])),
+        pool_heads=draw(st.sampled_from([0, 1])),
+        pool_mlp_width=draw(st.integers(0, 9)),
+        final_norm="tokens"
+        if distillation or pooling == "cls_mean"
+        else draw(st.sampled_from(["tokens", "pooled", "none"])),
         head_hidden=draw(st.integers(0, 5)) if num_classes and not distillation else 0,
         num_classes=num_classes,
         init=draw(st.sampled_from(["normal", "xavier"])),

@@ -207,11 +207,11 @@ def head_on_all_tokens(self, images):
     return self.head(self.forward_features(images))
 
 
-def table_sliced(table, old, new, mode):
+def table_sliced(table, old, new, mode, *options):
     return table[: new[0] * new[1]]
 
 
-def table_taken_for_a_square(table, old, new, mode):
+def table_taken_for_a_square(table, old, new, mode, *options):
     side = math.isqrt(len(table))
     if side * side != len(table):
         return table_sliced(table, old, new, mode)
@@ -220,7 +220,7 @@ def table_taken_for_a_square(table, old, new, mode):
 
 
 def table_kept_for_the_same_count(resample):
-    return lambda table, old, new, mode: table if len(table) == new[0] * new[1] else resample(table, old, new, mode)
+    return lambda table, old, new, *how: table if len(table) == new[0] * new[1] else resample(table, old, new, *how)
 
 
 def one_block_copied(model, *args, **kwargs):

@@ -66,7 +66,7 @@ BASELINES: dict[str, tuple[str, Callable[[ViTConfig], nn.Module]]] = {
 def build_baseline(name: str, config: ViTConfig) -> nn.Module:
     """Return the architecture in the named library, or raise `BaselineUnavailable`."""
     package, build = BASELINES[name]
-    if config.stem or config.position == "rotary" or config.image_size[0] != config.image_size[1]:
+    if config.stem or config.rotates or config.image_size[0] != config.image_size[1]:
         raise BaselineUnavailable("does not support a stem, rotary positions or non-square images: compare a plain ViT")
     extended = config.registers or config.layer_scale or config.qk_norm or config.distillation or config.mlp == "swiglu"
     if name != "timm" and extended:

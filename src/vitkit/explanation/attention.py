@@ -83,9 +83,9 @@ def patch_grid(model: ViT, images: Tensor) -> Pair:
 
 
 def to_grid(values: Float[Tensor, "*b t"], model: ViT, images: Tensor) -> Float[Tensor, "*b gh gw"]:
-    """Drop the prefix tokens and arrange the patches as in the image."""
-    patches = values[..., model.config.prefix :]
-    return rearrange(patches, "... (gh gw) -> ... gh gw", gh=patch_grid(model, images)[0])
+    """Drop the tokens before the patches, if there are any, and arrange the patches as in the image."""
+    rows, columns = patch_grid(model, images)
+    return rearrange(values[..., -rows * columns :], "... (gh gw) -> ... gh gw", gh=rows)
 
 
 def query_weights(model: ViT, grid: Pair, query: Query | None) -> Float[Tensor, "t"]:

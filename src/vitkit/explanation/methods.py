@@ -42,10 +42,14 @@ class Method:
 def _attention(model: ViT, images: Tensor, options: MethodOptions) -> tuple[Tensor, Tensor]:
     """Return the attention of the last layer by default, or of the pooling query for models with attention pooling."""
     c = model.config
-    pooling_query = c.pooling == "attention" and options.layer is None and options.query is None
+    pooling_query = c.pooling.startswith("attention") and options.layer is None and options.query is None
     layer = c.depth if pooling_query else c.depth - 1 if options.layer is None else options.layer % c.depth
     weights = torch.ones(1) if pooling_query else query_weights(model, patch_grid(model, images), options.query)
-    heads = resolve_indices("head", None if options.head is None else [options.head], c.heads)
+    heads = resolve_indices(
+        "head",
+        None if options.head is None else [options.head],
+        (c.pool_heads or c.heads) if pooling_query else c.heads,
+    )
     found, logits = capture_attention(
         model, images, lambda q, k: mean_attention(q[:, heads], k[:, heads], weights), [layer]
     )

@@ -18,7 +18,7 @@ from vitkit.explanation.capture import capture_attention
 from vitkit.model import ViT
 from vitkit.model.attention import attention_weights
 from vitkit.model.config import Pair
-from vitkit.model.pos_embed import axial_rope, sincos_table
+from vitkit.model.pos_embed import sincos_table
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def position_similarity(model: ViT) -> PositionSimilarity | None:
         table, description = model.pos_embed[0, model.class_rows :].float(), "Cosine similarity of position embeddings"
     elif c.position == "sincos":
         table, description = sincos_table(c.grid, c.width), "Cosine similarity of the fixed sine-cosine positions"
-    elif c.position == "rotary":
-        table = torch.cat(axial_rope(c.grid, c.head_width), dim=1)
+    elif (rope := model.rope(c.grid)) is not None:
+        table = torch.cat(rope, dim=1)
         description = "Mean cosine of the angles between rotary positions"
     else:
         return None

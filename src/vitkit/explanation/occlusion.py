@@ -6,6 +6,7 @@ Shapes: b batch, n windows, (gh, gw) the grid of patches.
 import itertools
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -60,4 +61,6 @@ def mask_patches(
 ) -> Float[Tensor, "n c h w"]:
     """Return one copy of the image per mask, its patches replaced by `fill`, or by 0, the mean of the normalisation."""
     pixels = masks.repeat_interleave(patch[0], dim=1).repeat_interleave(patch[1], dim=2)[:, None]
+    below, right = image.shape[1] - pixels.shape[2], image.shape[2] - pixels.shape[3]  # beyond the last patch
+    pixels = F.pad(pixels, (0, right, 0, below))
     return torch.where(pixels, image.new_zeros(()) if fill is None else fill, image)

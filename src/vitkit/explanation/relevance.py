@@ -72,7 +72,7 @@ def _pooled_row(
     matrix: Float[Tensor, "b t t"], model: ViT, images: Tensor, query: Query | None, pool: Tensor | None = None
 ) -> Maps:
     if pool is not None:
-        row = (pool @ matrix)[:, 0]
+        row = (pool @ matrix[:, -pool.shape[-1] :])[:, 0]  # the query may skip the prefix tokens
     else:
         row = query_weights(model, patch_grid(model, images), query).to(matrix.device) @ matrix
     return to_grid(row, model, images)

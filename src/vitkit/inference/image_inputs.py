@@ -12,9 +12,10 @@ from PIL import Image
 from torch import Tensor
 
 from vitkit.data.decode import SUFFIXES, DecodableImage, decode
-from vitkit.data.preprocess import Preprocess
+from vitkit.data.preprocess import Box, Preprocess
 from vitkit.errors import DataError, InputError, WeightsError
 from vitkit.model import ViT
+from vitkit.model.config import Pair
 
 ImageInput = str | Path | bytes | np.ndarray | Image.Image | Tensor
 ImageInputs = ImageInput | Sequence[ImageInput]
@@ -85,10 +86,17 @@ def prepare_images(
         inputs.append(preprocess.array(pixels))
         previews.append(preview(pixels))
         sizes.append((height, width))
-        regions.append(preprocess.crop_box((height, width)))
+        regions.append(_without_remainder(preprocess.crop_box((height, width)), preprocess.size, patch))
     batch = torch.from_numpy(np.stack(inputs)).permute(0, 3, 1, 2).to(weight.device)
     source = SourceImages(tuple(names), tuple(previews), np.array(sizes), np.array(regions))
     return preprocess.normalize(batch).to(weight.dtype), source
+
+
+def _without_remainder(box: Box, size: Pair, patch: Pair) -> Box:
+    """Return the part of a crop that the patches cover: a model may drop pixels beyond the last complete patch."""
+    left, top, right, bottom = box
+    height, width = (s // p * p / s for s, p in zip(size, patch, strict=True))
+    return left, top, left + (right - left) * width, top + (bottom - top) * height
 
 
 def preview(pixels: np.ndarray) -> np.ndarray:

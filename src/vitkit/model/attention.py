@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.model.config import ViTConfig
+from vitkit.model.norm import make_norm
 from vitkit.model.pos_embed import Rope, apply_rope
 from vitkit.model.sdpa import Capture, attend
 
@@ -37,9 +38,10 @@ class Attention(nn.Module):
         self.heads, self.head_width = config.heads, config.head_width
         self.qkv = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias)
         self.q_norm, self.k_norm = (
-            nn.LayerNorm(config.head_width, eps=config.norm_eps) if config.qk_norm else nn.Identity() for _ in "qk"
+            make_norm(config, config.head_width) if config.qk_norm else nn.Identity() for _ in "qk"
         )
         self.attention_dropout = config.attention_dropout
+        self.norm = make_norm(config, inner) if config.sub_norm == "all" else nn.Identity()
         self.proj = nn.Linear(inner, config.width)
         self.proj_drop = nn.Dropout(config.dropout)
 
@@ -49,4 +51,4 @@ class Attention(nn.Module):
         q, k, v = rearrange(self.qkv(x), "b t (qkv h e) -> qkv b h t e", qkv=3, h=self.heads)
         q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
         heads = attend(q, k, v, self.attention_dropout if self.training else 0.0, capture)
-        return self.proj_drop(self.proj(rearrange(heads, "b h t e -> b t (h e)")))
+        return self.proj_drop(self.proj(self.norm(rearrange(heads, "b h t e -> b t (h e)"))))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitkit.model.attention import Attention
 from vitkit.model.config import ViTConfig
+from vitkit.model.norm import make_norm
 from vitkit.model.pos_embed import Rope
 from vitkit.model.sdpa import Capture
 
@@ -22,11 +23,11 @@ class Block(nn.Module):
 
     def __init__(self, config: ViTConfig, drop_path: float = 0.0) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.norm1 = make_norm(config)
         self.attn = Attention(config)
         self.ls1 = _layer_scale(config)
-        self.norm2 = nn.LayerNorm(config.width, eps=config.norm_eps)
-        self.mlp = SwiGLU(config) if config.mlp == "swiglu" else MLP(config)
+        self.norm2 = make_norm(config)
+        self.mlp = SwiGLU(config) if config.mlp == "swiglu" else MLP(config, sub_norm=config.sub_norm != "none")
         self.ls2 = _layer_scale(config)
         self.drop_path = DropPath(drop_path)
 
@@ -41,15 +42,17 @@ class Block(nn.Module):
 class MLP(nn.Module):
     """Two linear layers with a GELU between them: exact, or approximated by tanh or (in CLIP) by a sigmoid."""
 
-    def __init__(self, config: ViTConfig) -> None:
+    def __init__(self, config: ViTConfig, hidden: int | None = None, sub_norm: bool = False) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(config.width, config.mlp_width)
+        hidden = hidden or config.mlp_width
+        self.fc1 = nn.Linear(config.width, hidden)
         self.act = _ACTIVATIONS[config.mlp]()
-        self.fc2 = nn.Linear(config.mlp_width, config.width)
+        self.norm = make_norm(config, hidden) if sub_norm else nn.Identity()
+        self.fc2 = nn.Linear(hidden, config.width)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
+        return self.drop(self.fc2(self.norm(self.drop(self.act(self.fc1(x))))))
 
 
 class QuickGELU(nn.Module):
@@ -71,12 +74,13 @@ class SwiGLU(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.fc1 = nn.Linear(config.width, 2 * config.mlp_width)
+        self.norm = make_norm(config, config.mlp_width) if config.sub_norm != "none" else nn.Identity()
         self.fc2 = nn.Linear(config.mlp_width, config.width)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         gate, value = self.fc1(x).chunk(2, dim=-1)
-        return self.drop(self.fc2(self.drop(F.silu(gate) * value)))
+        return self.drop(self.fc2(self.norm(self.drop(F.silu(gate) * value))))
 
 
 class LayerScale(nn.Module):

@@ -24,16 +24,24 @@ class ViTConfig:
     patch_size: Pair = (16, 16)
     in_channels: int = 3
     patch_embed: Literal["conv", "linear"] = "conv"  # two implementations of the same function
+    drop_remainder: bool = False  # ignore pixels beyond the last complete patch (SigLIP: 384 pixels in patches of 14)
     stem: tuple[int, ...] = ()  # channels of 3×3 stride-2 convolutions before the patches
+    patch_norm: bool = False  # a norm on the patch tokens before positions are added (AIMv2)
 
     # Prefix tokens and positions
     class_token: bool = True
     distillation: bool = False  # a second class token with its own classifier, trained by a teacher (DeiT)
     registers: int = 0
-    position: Literal["learned", "sincos", "rotary", "none"] = "learned"
+    position: Literal["learned", "sincos", "rotary", "learned_rotary", "none"] = "learned"
     position_resample: Literal["bicubic", "bilinear"] = "bicubic"
+    position_antialias: bool = True  # False: resample as transformers and DINOv2 without registers do
+    position_offset: float = 0.0  # added to the new grid in the scale factor; 0.1 in DINOv2 without registers
     class_position: bool = True  # whether the learned table has a row for the class token
-    pre_norm: bool = False  # a LayerNorm before the first block (CLIP)
+    rope_unit: Literal["image", "patch"] = "image"  # coordinates from -1 to 1 (DINOv3), or counted in patches (EVA-02)
+    rope_base: float = 100.0  # frequencies fall from 1 to 1/base
+    rope_offset: float = 0.0  # the coordinate of the first patch, if counted in patches
+    rope_grid: Pair | None = None  # another grid is scaled to this one, if counted in patches
+    pre_norm: bool = False  # a norm before the first block (CLIP)
 
     # The encoder (eq. 2 and 3)
     width: int = 768
@@ -45,11 +53,16 @@ class ViTConfig:
     qkv_bias: bool = True
     qk_norm: bool = False
     layer_scale: float | None = None  # the initial value; None: no LayerScale
+    norm: Literal["layer", "rms"] = "layer"
     norm_eps: float = 1e-6
+    sub_norm: Literal["none", "mlp", "all"] = "none"  # also before the last layer of the MLP, of both branches (EVA-02)
 
     # From tokens to classes (eq. 4)
-    pooling: Literal["cls", "mean", "mean_all", "cls_mean", "attention"] = "cls"  # mean: patch tokens only
-    final_norm: Literal["tokens", "pooled"] = "tokens"  # the last LayerNorm is before or after pooling
+    # mean and attention_patches use patch tokens only, mean_all and attention all tokens
+    pooling: Literal["cls", "mean", "mean_all", "cls_mean", "attention", "attention_patches"] = "cls"
+    pool_heads: int = 0  # heads of attention pooling; 0: as in the blocks
+    pool_mlp_width: int = 0  # width of the MLP after attention pooling; 0: as in the blocks
+    final_norm: Literal["tokens", "pooled", "none"] = "tokens"  # the last norm is before or after pooling
     head_hidden: int = 0  # width of the tanh layer of the pre-training head; 0: a linear head
     num_classes: int = 1000  # 0: no classifier, the model returns pooled features
 
@@ -61,8 +74,9 @@ class ViTConfig:
     drop_path: float = 0.0  # stochastic depth: rises linearly from 0 to this rate in the last block
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "patch_size"):
-            object.__setattr__(self, name, _pair(name, getattr(self, name)))
+        for name in ("image_size", "patch_size", "rope_grid"):
+            if name != "rope_grid" or self.rope_grid is not None:
+                object.__setattr__(self, name, _pair(name, getattr(self, name)))
         settings.check_types(self)
         _check_ranges(self)
         _check_combinations(self)
@@ -71,6 +85,18 @@ class ViTConfig:
     def grid(self) -> Pair:
         """The number of patches (down, across) at `image_size`."""
         return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
+    def learns_positions(self) -> bool:
+        return self.position in ("learned", "learned_rotary")
+
+    @property
+    def rotates(self) -> bool:
+        return self.position in ("rotary", "learned_rotary")
+
+    def accepts(self, size: Pair) -> bool:
+        """Return whether images of this size (height, width) can be cut into patches."""
+        return all(s >= p and (self.drop_remainder or s % p == 0) for s, p in zip(size, self.patch_size, strict=True))
 
     @property
     def prefix(self) -> int:
@@ -122,7 +148,7 @@ def _check_ranges(config: ViTConfig) -> None:
         value = getattr(config, name)
         if min(value if isinstance(value, tuple) else (value,), default=1) < 1:
             raise ConfigError(f"{name}={value!r}: must be at least 1")
-    for name in ("registers", "head_hidden", "num_classes"):
+    for name in ("registers", "head_hidden", "num_classes", "pool_heads", "pool_mlp_width", "position_offset"):
         if getattr(config, name) < 0:
             raise ConfigError(f"{name}={getattr(config, name)}: must not be negative")
     for name in _RATES:
@@ -130,13 +156,17 @@ def _check_ranges(config: ViTConfig) -> None:
             raise ConfigError(f"{name}={getattr(config, name)}: must be at least 0 and below 1")
     if not 0 < config.norm_eps < 1:
         raise ConfigError(f"norm_eps={config.norm_eps}: must be above 0 and below 1")
+    if config.rope_base <= 1 or not math.isfinite(config.rope_base):
+        raise ConfigError(f"rope_base={config.rope_base}: must be a finite number above 1")
+    if config.rope_grid is not None and min(config.rope_grid) < 1:
+        raise ConfigError(f"rope_grid={config.rope_grid!r}: must be at least 1")
     if config.layer_scale is not None and not math.isfinite(config.layer_scale):
         raise ConfigError(f"layer_scale={config.layer_scale}: must be a finite number")
 
 
 def _check_combinations(c: ViTConfig) -> None:
     for side, image, patch in zip(("height", "width"), c.image_size, c.patch_size, strict=True):
-        if image % patch:
+        if image < patch or (image % patch and not c.drop_remainder):
             below, above = image // patch * patch, (image // patch + 1) * patch
             near = f"{below} or {above}" if below else str(above)
             raise ConfigError(f"image {side} {image} is not a multiple of the patch {side} {patch}: use {near}")
@@ -149,11 +179,15 @@ def _check_combinations(c: ViTConfig) -> None:
         raise ConfigError(f"pooling={c.pooling!r} needs class_token=True: set it, or use pooling='mean'")
     if c.pooling == "cls_mean" and c.final_norm == "pooled":
         raise ConfigError("pooling='cls_mean' needs final_norm='tokens'")
+    if c.pool_heads and c.heads * c.head_width % c.pool_heads:
+        raise ConfigError(
+            f"pool_heads={c.pool_heads} does not divide the {c.heads * c.head_width} channels of all heads"
+        )
     if c.distillation and (c.pooling != "cls" or c.final_norm != "tokens" or c.head_hidden):
         raise ConfigError("distillation=True needs pooling='cls', final_norm='tokens' and head_hidden=0, as in DeiT")
     if c.position == "sincos" and (c.width % 4 or c.width < 8):
         raise ConfigError(f"position='sincos' needs a width that is a multiple of 4 and at least 8, not {c.width}")
-    if c.position == "rotary" and c.head_width % 4:
-        raise ConfigError(f"position='rotary' needs a head_width that is a multiple of 4, not {c.head_width}")
+    if c.rotates and c.head_width % 4:
+        raise ConfigError(f"position={c.position!r} needs a head_width that is a multiple of 4, not {c.head_width}")
     if c.head_hidden and not c.num_classes:
         raise ConfigError(f"head_hidden={c.head_hidden} with num_classes=0: set num_classes, or head_hidden=0")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vitkit.model.block import MLP
 from vitkit.model.config import ViTConfig
+from vitkit.model.norm import make_norm
 from vitkit.model.sdpa import Capture, attend
 
 
@@ -28,22 +29,23 @@ class Pool(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """Attention from one learned query to all tokens, then an MLP (the MAP head of Zhai et al. 2022)."""
+    """Attention from one learned query to all tokens or to the patches, then an MLP (MAP head, Zhai et al. 2022)."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         inner = config.heads * config.head_width
-        self.heads = config.heads
+        self.heads = config.pool_heads or config.heads
+        self.skipped = config.prefix if config.pooling == "attention_patches" else 0
         self.latent = nn.Parameter(torch.empty(1, 1, config.width))
         self.q = nn.Linear(config.width, inner)
         self.kv = nn.Linear(config.width, 2 * inner)
         self.proj = nn.Linear(inner, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
-        self.mlp = MLP(config)
+        self.norm = make_norm(config)
+        self.mlp = MLP(config, config.pool_mlp_width or config.mlp_width)
 
     def forward(self, tokens: Float[Tensor, "b t d"], capture: Capture | None = None) -> Float[Tensor, "b d"]:
         q = rearrange(self.q(self.latent), "1 1 (h e) -> 1 h 1 e", h=self.heads).expand(tokens.shape[0], -1, -1, -1)
-        k, v = rearrange(self.kv(tokens), "b t (kv h e) -> kv b h t e", kv=2, h=self.heads)
+        k, v = rearrange(self.kv(tokens[:, self.skipped :]), "b t (kv h e) -> kv b h t e", kv=2, h=self.heads)
         pooled = self.proj(rearrange(attend(q, k, v, capture=capture), "b h 1 e -> b 1 (h e)"))
         return (pooled + self.mlp(self.norm(pooled)))[:, 0]
 

@@ -34,7 +34,7 @@ def init_weights(model: nn.Module, generator: torch.Generator | None = None, xav
                 normal(module.weight, 0.02)
             case nn.Conv2d():
                 normal(module.weight, 1 / math.sqrt(module.weight[0].numel()))
-            case nn.LayerNorm():
+            case nn.LayerNorm() | nn.RMSNorm():
                 nn.init.ones_(module.weight)
             case LayerScale():
                 nn.init.constant_(module.gamma, module.value)

@@ -9,14 +9,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.model.config import Pair, ViTConfig
+from vitkit.model.norm import make_norm
 
 
 def patchify(images: Float[Tensor, "b c h w"], patch: Pair) -> Float[Tensor, "b n p"]:
     """Return one flattened patch per row: row by row over the grid, channel by channel inside.
 
+    Pixels beyond the last complete patch are left out, as a convolution does.
     A plain `reshape(b, n, p)` would cut the image into runs of consecutive pixels instead. The grid axes have to be
     moved outside of the pixel axes first, as the pattern below does.
     """
+    images = images[:, :, : images.shape[2] // patch[0] * patch[0], : images.shape[3] // patch[1] * patch[1]]
     return rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=patch[0], pw=patch[1])
 
 
@@ -34,13 +37,14 @@ class PatchEmbed(nn.Module):
         self.patch = (config.patch_size[0] // shrink, config.patch_size[1] // shrink)
         channels = config.stem[-1] if config.stem else config.in_channels
         self.proj = nn.Conv2d(channels, config.width, kernel_size=self.patch, stride=self.patch)
+        self.norm = make_norm(config) if config.patch_norm else nn.Identity()
         self.as_linear = config.patch_embed == "linear"
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
         features = self.stem(images)
         if self.as_linear:
-            return F.linear(patchify(features, self.patch), self.proj.weight.flatten(1), self.proj.bias)
-        return rearrange(self.proj(features), "b d gh gw -> b (gh gw) d")
+            return self.norm(F.linear(patchify(features, self.patch), self.proj.weight.flatten(1), self.proj.bias))
+        return self.norm(rearrange(self.proj(features), "b d gh gw -> b (gh gw) d"))
 
 
 def _conv_stem(in_channels: int, channels: tuple[int, ...]) -> nn.Sequential:

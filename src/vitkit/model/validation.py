@@ -19,7 +19,7 @@ def check_images(images: Tensor, config: ViTConfig, dtype: torch.dtype) -> None:
             f"{config.in_channels}: convert them, or create the model with in_channels={images.shape[1]}"
         )
     for side, pixels, patch in zip(("height", "width"), images.shape[2:], config.patch_size, strict=True):
-        if pixels % patch or pixels < patch:
+        if pixels < patch or (pixels % patch and not config.drop_remainder):
             near = max(round(pixels / patch), 1) * patch
             raise InputError(f"image {side} {pixels} is not a multiple of the patch {side} {patch}: resize to {near}")
     if not images.is_floating_point():

@@ -18,6 +18,7 @@ from vitkit.model.config import Pair, ViTConfig
 from vitkit.model.head import AttentionPool, Pool, PreLogits
 from vitkit.model.info import ModelInfo
 from vitkit.model.init import init_weights
+from vitkit.model.norm import make_norm
 from vitkit.model.patch_embed import PatchEmbed
 from vitkit.model.pos_embed import Rope, axial_rope, resample_table, sincos_table
 from vitkit.model.sdpa import Capture
@@ -43,15 +44,15 @@ class ViT(nn.Module):
         self.reg_token = nn.Parameter(torch.empty(1, c.registers, c.width)) if c.registers else None
         self.class_rows = (c.class_token + c.distillation) if c.class_position else 0
         rows = c.grid[0] * c.grid[1] + self.class_rows
-        self.pos_embed = nn.Parameter(torch.empty(1, rows, c.width)) if c.position == "learned" else None
+        self.pos_embed = nn.Parameter(torch.empty(1, rows, c.width)) if c.learns_positions else None
         self.pos_drop = nn.Dropout(c.dropout)
-        self.norm_pre = nn.LayerNorm(c.width, eps=c.norm_eps) if c.pre_norm else nn.Identity()
+        self.norm_pre = make_norm(c) if c.pre_norm else nn.Identity()
 
         self.blocks = nn.ModuleList(Block(c, c.drop_path * i / max(c.depth - 1, 1)) for i in range(c.depth))
-        self.norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "tokens" else nn.Identity()
+        self.norm = make_norm(c) if c.final_norm == "tokens" else nn.Identity()
 
-        self.attn_pool = AttentionPool(c) if c.pooling == "attention" else Pool(c)
-        self.fc_norm = nn.LayerNorm(c.width, eps=c.norm_eps) if c.final_norm == "pooled" else nn.Identity()
+        self.attn_pool = AttentionPool(c) if c.pooling in ("attention", "attention_patches") else Pool(c)
+        self.fc_norm = make_norm(c) if c.final_norm == "pooled" else nn.Identity()
         self.pre_logits = PreLogits(c.pooled_width, c.head_hidden) if c.head_hidden else nn.Identity()
         self.head = _classifier(c)
         self.head_dist = _classifier(c) if c.distillation else None
@@ -91,19 +92,29 @@ class ViT(nn.Module):
         if self.reg_token is not None:
             tokens.append(self.reg_token.expand(images.shape[0], -1, -1))
         tokens.append(self.patch_embed(images) + patch_position)
-        rope = axial_rope(grid, self.config.head_width, images.device) if self.config.position == "rotary" else None
-        return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), rope
+        return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), self.rope(grid, images.device)
 
     def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
         """Return what is added to the class tokens and to the patch tokens."""
         c = self.config
         if self.pos_embed is not None:
             class_rows, table = self.pos_embed[0, : self.class_rows], self.pos_embed[0, self.class_rows :]
-            return class_rows if self.class_rows else 0.0, resample_table(table, c.grid, grid, c.position_resample)
+            return class_rows if self.class_rows else 0.0, self._resample(table, grid)
         if c.position == "sincos":
             weight = self.patch_embed.proj.weight
             return 0.0, sincos_table(grid, c.width, weight.device).to(weight.dtype)
         return 0.0, 0.0
+
+    def _resample(self, table: Tensor, grid: Pair) -> Tensor:
+        c = self.config
+        return resample_table(table, c.grid, grid, c.position_resample, c.position_antialias, c.position_offset)
+
+    def rope(self, grid: Pair, device: torch.device | None = None) -> Rope | None:
+        """Return the rotation of every patch of a grid; None for models without rotary positions."""
+        c = self.config
+        if not c.rotates:
+            return None
+        return axial_rope(grid, c.head_width, device, c.rope_unit, c.rope_base, c.rope_offset, c.rope_grid)
 
     def _run(self, block: nn.Module, x: Tensor, rope: Rope | None, capture: Capture | None = None) -> Tensor:
         if capture is not None:

@@ -73,7 +73,7 @@ def _attention(job: Job, t: int) -> int:
         saved += 3 * n * inner if c.qk_norm else 0  # the inputs of the norms
     elif kernel != n:
         saved += n * inner  # the output, converted for the projection
-    elif c.qk_norm or c.position == "rotary":  # new queries and keys; the old ones share memory with the values
+    elif c.qk_norm or c.rotates:  # new queries and keys; the old ones share memory with the values
         saved += 2 * n * inner + n * inner  # and the output in another memory layout
     if c.attention_dropout:  # the unfused kernel: weights, weights after dropout, and its mask
         saved += 3 * kernel * c.heads * t
@@ -111,8 +111,9 @@ def _head(c: ViTConfig, t: int, n: int) -> int:
     if c.final_norm == "pooled":
         saved += FLOAT * c.width + STATISTICS
     inner = c.heads * c.head_width
-    if c.pooling == "attention":  # one query per image; all tokens as keys and values
-        saved += t * n * (c.width + 2 * inner) + n * (2 * inner + 3 * c.width + 2 * c.mlp_width)
+    if c.pooling.startswith("attention"):  # one query per image; all tokens, or all patches, as keys and values
+        mlp_width = c.pool_mlp_width or c.mlp_width
+        saved += t * n * (c.width + 2 * inner) + n * (2 * inner + 3 * c.width + 2 * mlp_width)
     elif c.pooling == "cls" and n == FLOAT:
         saved += t * FLOAT * c.width  # one token is used, but its view keeps all of them alive
     else:

@@ -43,7 +43,7 @@ def adapt_to_classes(
             f"config.{fixed[0]} cannot be changed together with --init, because the weights define it; "
             f"only {', '.join(CHANGEABLE)} can"
         )
-    if any(side % patch for side, patch in zip(size, model.config.patch_size, strict=True)):
+    if not model.config.accepts(size):
         raise ConfigError(f"preprocess.size={size}: must be a multiple of the weights' patch {model.config.patch_size}")
     same_classes = tuple(model.info.class_names) == tuple(class_names)
     wider = widen_pooling(model.config) if widen and not same_classes else {}

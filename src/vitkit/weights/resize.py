@@ -105,7 +105,9 @@ def _per_channel(values: Sequence[float], like: Tensor) -> Tensor:
 def _resample_positions(state: State, old: ViTConfig, new: ViTConfig) -> str:
     table = state["pos_embed"]
     prefix = table.shape[1] - old.grid[0] * old.grid[1]
-    resampled = resample_table(table[0, prefix:], old.grid, new.grid, old.position_resample)
+    resampled = resample_table(
+        table[0, prefix:], old.grid, new.grid, old.position_resample, old.position_antialias, old.position_offset
+    )
     state["pos_embed"] = torch.cat([table[:, :prefix], resampled[None]], dim=1)
     return f"position table {_by(old.grid)} → {_by(new.grid)}: {old.position_resample}"
 
