@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from vitkit.model import ViTConfig, create_model
 from vitkit.weights.convert import write_model
 from vitkit.weights.load import load_model, load_with_report
-from vitkit.weights.reference_models import run_reference
+from vitkit.weights.reference_models import Checkpoint, run_reference
 
 from .compare import assert_near, peer, random_images, randomise
 
@@ -48,6 +48,10 @@ HF_CASES = {
 }
 
 
+def by_library(layout, path, written, images):
+    return run_reference(layout, Checkpoint(path, written.tensors, written.config, written=True), images)
+
+
 def answer(model, images):
     output = model(images)
     return output.logits if "logits" in output else output.last_hidden_state[:, 0]
@@ -72,7 +76,10 @@ def test_transformers_folders_in_and_out(transformers, tmp_path, name, options, 
     assert not loading["unexpected_keys"]
     assert_near(answer(back.eval(), images), answer(theirs, images))
     assert_near(
-        run_reference(written.layout.name, tmp_path / "back", written.tensors, written.config, images), ours(images)
+        run_reference(
+            written.layout.name, Checkpoint(tmp_path / "back", written.tensors, written.config, written=True), images
+        ),
+        ours(images),
     )
     assert_near(load_model(tmp_path / "back")(images), ours(images))
 
@@ -109,11 +116,15 @@ TIMM_CASES = {
 def test_timm_state_dicts_in_and_out(timm, tmp_path, options):
     theirs = randomise(timm.models.VisionTransformer(**{**TIMM, **options}))
     save_file(theirs.state_dict(), tmp_path / "theirs.safetensors")
-    ours = load_model(tmp_path / "theirs.safetensors", config={"heads": 4, "image_size": (32, 48)})
+    given = {"heads": 4, "image_size": (32, 48), "mlp": "gelu", "norm_eps": 1e-6, "position": "learned"}
+    ours = load_model(tmp_path / "theirs.safetensors", config=given)
     images = random_images((32, 48), channels=ours.config.in_channels)
     assert_near(ours(images), theirs(images))
     written = write_model(ours, tmp_path / "back", "timm")
-    assert_near(run_reference("timm", tmp_path / "back", written.tensors, written.config, images), theirs(images))
+    assert_near(
+        by_library("timm", tmp_path / "back", written, images),
+        theirs(images),
+    )
     assert_near(load_model(tmp_path / "back")(images), theirs(images))
 
 
@@ -143,7 +154,10 @@ def test_a_distilled_deit_of_timm_in_and_out(timm, tmp_path):
     for found, expected in zip((first, second), theirs.train()(images), strict=True):
         assert_near(found, expected)
     written = write_model(ours, tmp_path / "back", "timm")
-    assert_near(run_reference("timm", tmp_path / "back", written.tensors, written.config, images), ours(images))
+    assert_near(
+        by_library("timm", tmp_path / "back", written, images),
+        ours(images),
+    )
 
 
 @pytest.mark.parametrize("hidden", [None, 20])
@@ -258,7 +272,12 @@ def test_dinov2_checkpoints_load_as_timm_converts_them(timm, tmp_path, registers
     assert back.keys() == published.keys() - {"mask_token"}
     assert all(torch.equal(back[key], published[key]) for key in back)
     timm_names = write_model(ours, tmp_path / "timm", "timm")
-    assert_near(run_reference("timm", tmp_path / "timm", timm_names.tensors, timm_names.config, images), theirs(images))
+    assert_near(
+        run_reference(
+            "timm", Checkpoint(tmp_path / "timm", timm_names.tensors, timm_names.config, written=True), images
+        ),
+        theirs(images),
+    )
 
 
 @pytest.mark.parametrize("act", ["quick_gelu", "gelu"])

@@ -10,7 +10,7 @@ from vitkit.errors import WeightsError
 from vitkit.model import create_model
 from vitkit.weights.load import load_model
 
-CONFIG = dict(width=64, depth=2, heads=1, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
+CONFIG = dict(width=64, depth=2, heads=2, head_width=32, mlp_width=32, image_size=8, patch_size=4, num_classes=3)
 
 
 def tensors() -> dict[str, torch.Tensor]:

@@ -36,11 +36,10 @@ def test_preprocessing_without_an_equivalent_is_not_written():
     assert write_preprocessor(Preprocess(size=(8, 16))) is None
 
 
-def test_unknown_models_are_noted_and_unsupported_values_refused():
-    assert "its model_type 'bert' is not supported" in read_config({"model_type": "bert"}, None, "here").notes[0]
+def test_unknown_models_and_unsupported_values_are_refused():
     for values, message in (
+        ({"model_type": "bert"}, "here: transformers' model_type 'bert' is not supported"),
         ({"model_type": "vit", "hidden_act": "relu"}, "here: hidden_act='relu' is not supported"),
-        ({"model_type": "dinov3_vit", "rope_theta": 10.0}, "here: rope_theta=10.0 is not supported"),
     ):
         with pytest.raises(WeightsError, match=message):
             read_config(values, None, "here")

@@ -40,9 +40,9 @@ def test_a_number_of_heads_that_cannot_be_inferred_is_requested(tmp_path, refuse
 
 def test_shapes_give_the_config_and_the_rest_is_listed_as_assumed():
     original = create_model({**CONFIG, "registers": 2, "layer_scale": 0.5, "mlp": "swiglu"}, device="meta")
-    config, assumed = infer_config(original.state_dict(), {}, {"mlp": "gelu", "norm_eps": 1e-6}, "here")
+    config, assumed = infer_config(original.state_dict(), {}, {"mlp": "gelu", "norm_eps": 1e-6}, "here", {64: 2})
     assert config == original.config.replace(layer_scale=1.0)
     assert assumed == [
         "norm_eps=1e-06 (fixed in this layout's code; the tensors do not show it)",
-        "heads=1 (usual for width 64; the tensors do not show it)",
+        "heads=2 (as in all published models of width 64; the tensors do not show it)",
     ]

@@ -17,13 +17,13 @@ from .conftest import photographs
 def test_assumptions_about_a_bare_file_are_reported_and_stored_in_the_model_folder(bare, tmp_path):
     model, report = load_with_report(bare)
     said = " ".join(report.assumed)
-    for words in ("heads=1", "norm_eps=1e-06", "mean 0.485 0.456 0.406"):
+    for words in ("heads=2", "norm_eps=1e-06", "mean 0.485 0.456 0.406"):
         assert words in said, words
     assert report.mapped == len(model.state_dict())
     assert model.info.origin["assumed"] == list(report.assumed)
     save_model(model, tmp_path / "kept")
     assert load_model(tmp_path / "kept").info.origin == model.info.origin
-    assert "heads=1" in (tmp_path / "kept" / "README.md").read_text(encoding="utf-8")
+    assert "heads=2" in (tmp_path / "kept" / "README.md").read_text(encoding="utf-8")
 
 
 def test_given_preprocessing_is_not_reported_as_an_assumption(bare, tmp_path):
@@ -56,7 +56,7 @@ def test_real_weights_name_a_cat_and_an_espresso(deit, tmp_path, capsys):
     cat, coffee = (answer["predictions"][0]["label"] for answer in json.loads(captured.out))
     assert "cat" in cat
     assert coffee == "espresso"
-    assert "assumed: heads=3" in captured.err
+    assert "assumed: architecture=deit_tiny_patch16_224" in captured.err
     assert main(["predict", weights, str(tmp_path / "*.png")]) == 2
     assert "--class-names FILE" in capsys.readouterr().err
 

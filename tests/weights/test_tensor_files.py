@@ -23,7 +23,7 @@ HUGE = 1 << 40
 
 def test_the_plain_file_loads(tmp_path):
     save_file(tensors(), tmp_path / "vit.safetensors")
-    assert load_model(tmp_path / "vit.safetensors").config.heads == 1
+    assert load_model(tmp_path / "vit.safetensors").config.heads == 2
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, 5000, -1])
@@ -152,7 +152,8 @@ def sharded(folder: Path) -> dict[str, str]:
         save_file(dict(part), folder / name)
         table |= {key: name for key, _ in part}
     index(folder, table)
-    (folder / "config.json").write_text('{"model_type": "something"}', encoding="utf-8")
+    config = '{"architecture": "test_vit", "model_args": {"num_heads": 2}}'
+    (folder / "config.json").write_text(config, encoding="utf-8")
     return table
 
 

@@ -16,7 +16,7 @@ INFO = ModelInfo(
 @pytest.mark.parametrize("options", [{}, {"mlp": "quick_gelu"}, {"pooling": "mean"}, {"pooling": "mean_all"}], ids=str)
 def test_a_written_config_is_read_back(options):
     config = create_model({**CONFIG, **options}, device="meta").config
-    found = read_config(write_config(config, INFO))
+    found = read_config(write_config(config, INFO), "here")
     assert found.class_names == INFO.class_names
     assert found.preprocess == INFO.preprocess
     assert found.license == "apache-2.0"

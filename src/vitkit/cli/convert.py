@@ -40,6 +40,8 @@ class Convert:
     """Adapt the weights to this number of channels."""
     num_classes: Count = None
     """Replace the head by a new one for this number of classes."""
+    architecture: Annotated[str | None, arg(metavar="NAME")] = None
+    """Name timm's architecture, such as vit_base_patch16_dinov3, for a file of weights without config.json."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY=VALUE")] = field(default=())
     """Set a config value that the tensors do not show, such as heads=6 or mlp=quick_gelu. Repeatable."""
     int8: bool = False
@@ -72,7 +74,7 @@ class Convert:
         from vitkit.config import parse_partial
         from vitkit.model import ViTConfig
 
-        names = ("class_names", "preprocess", "image_size", "patch_size", "in_channels", "num_classes")
+        names = ("class_names", "preprocess", "architecture", "image_size", "patch_size", "in_channels", "num_classes")
         return {"config": parse_partial(ViTConfig, self.set)} | {name: getattr(self, name) for name in names}
 
 

@@ -1,7 +1,8 @@
 """Convert weights between layouts, write them for other libraries, and measure how much the logits change."""
 
 import io
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from vitkit.weights.layouts import TARGETS, Layout
 from vitkit.weights.load import load_foreign_checkpoint, load_with_report
 from vitkit.weights.metadata import LoadReport
 from vitkit.weights.model_dir import save_model
-from vitkit.weights.reference_models import ReferenceUnavailable, run_reference
+from vitkit.weights.reference_models import Checkpoint, ReferenceUnavailable, run_reference
 from vitkit.weights.state_dict import State, export_state_dict, rewrite, unsupported_feature
 from vitkit.weights.tensor_files import find_weights, read_tensors
+
+TOLERANCE = 1e-4  # of the largest logit; differences of rounding are about 1e-6
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,10 @@ class Difference:
     difference: float | None
     scale: float
     note: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.difference is not None and not self.difference <= TOLERANCE * max(self.scale, 1e-12)
 
 
 @dataclass(frozen=True)
@@ -60,29 +67,64 @@ def convert(source: str | Path, out: str | Path, to: str, **options: Any) -> Con
     """Load `source` with `options` of `load_model`, and write it to `out` as "vitkit" or another target of TARGETS.
 
     Return a report that compares its logits with those of the written model and, if installed, of the other libraries.
+    Raise WeightsError and write nothing if logits differ by more than TOLERANCE of the largest one.
     """
     model, report = load_with_report(source, **options)
     shape = (2, model.config.in_channels, *model.config.image_size)
     images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     differences = []
     if not report.adapted and report.layout != "vitkit":
-        differences.append(_compare_with_library("source", report.layout, hub.resolve(source), model, images))
+        path = hub.resolve(source)
+        checkpoint = Checkpoint(path, read_tensors(find_weights(path))[0], model.config, report.architecture)
+        differences.append(_compare_with_library("source", report.layout, checkpoint, model, images))
+        _check(differences)
     notes: tuple[str, ...] = ()
-    if to == "vitkit":
-        path = save_model(model, out)
-        back, _ = load_with_report(path)
-        layout, tensors = "vitkit", len(model.state_dict())
-    else:
-        written = write_model(model, out, to)
-        layout, tensors, notes, path = written.layout.name, len(written.tensors), written.notes, written.path
-        overrides = {"heads": model.config.heads, "mlp": model.config.mlp, "image_size": model.config.image_size}
-        alone = path.is_dir() and not (path / "config.json").exists()
-        back, _ = load_foreign_checkpoint(
-            next(p for p in path.iterdir() if p.stem == "model") if alone else path, overrides
-        )
-        differences.append(_compare_with_library("result", layout, path, model, images, written))
-    differences.append(_compare("round trip", model, back, images))
-    return ConvertReport(report, to, layout, str(path), tensors, notes, tuple(differences))
+    out = Path(out)
+    with tempfile.TemporaryDirectory(prefix=".vitkit-", dir=_existing_parent(out)) as staging:
+        new = Path(staging) / out.absolute().parent.name / out.name  # the model card takes its title from these names
+        if to == "vitkit":
+            written_path = save_model(model, new)
+            back, _ = load_with_report(written_path)
+            layout, tensors = "vitkit", len(model.state_dict())
+        else:
+            written = write_model(model, new, to)
+            layout, tensors, notes = written.layout.name, len(written.tensors), written.notes
+            written_path, c = written.path, written.config
+            alone = written_path.is_dir() and not (written_path / "config.json").exists()
+            weights = next(p for p in written_path.iterdir() if p.stem == "model") if alone else written_path
+            config = {name: getattr(c, name) for name in ("heads", "mlp", "norm_eps", "image_size", "position")}
+            described = written_path.is_dir() and not alone
+            back, _ = load_foreign_checkpoint(weights, {} if described else {**config, "pooling": c.pooling})
+            checkpoint = Checkpoint(written_path, written.tensors, c, written=True)
+            differences.append(_compare_with_library("result", layout, checkpoint, model, images))
+        differences.append(_compare("round trip", model, back, images))
+        _check(differences)
+        _publish(written_path, out)
+    return ConvertReport(report, to, layout, str(out), tensors, notes, tuple(differences))
+
+
+def _check(differences: Sequence[Difference]) -> None:
+    for d in differences:
+        if d.failed:
+            raise WeightsError(
+                f"{d.what}: logits differ by {d.difference:.2g} (largest logit {d.scale:.2g}, tolerance {TOLERANCE:g} "
+                "of it): nothing was written"
+            )
+
+
+def _existing_parent(path: Path) -> Path:
+    return next(parent for parent in path.absolute().parents if parent.is_dir())
+
+
+def _publish(written: Path, out: Path) -> None:
+    """Move a verified file, or the files of a verified folder and last its config, to the place that was asked for."""
+    if written.is_file():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        written.replace(out)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for file in sorted(written.iterdir(), key=lambda file: file.name == "config.json"):
+        file.replace(out / file.name)
 
 
 def write_model(model: ViT, out: str | Path, to: str) -> WrittenModel:
@@ -156,17 +198,16 @@ def _compare(what: str, ours: ViT, theirs: ViT | Tensor, images: Tensor) -> Diff
     return Difference(what, (expected - other).abs().max().item(), expected.abs().max().item())
 
 
-def _compare_with_library(
-    which: str, layout: str, path: Path, model: ViT, images: Tensor, written: WrittenModel | None = None
-) -> Difference:
+def _compare_with_library(which: str, layout: str, checkpoint: Checkpoint, model: ViT, images: Tensor) -> Difference:
     what = f"{which}, run by the library of {layout}"
     try:
-        tensors = written.tensors if written else read_tensors(find_weights(path))[0]
-        config = written.config if written else model.config
-        return _compare(what, model, run_reference(layout, path, tensors, config, images), images)
+        return _compare(what, model, run_reference(layout, checkpoint, images), images)
     except ReferenceUnavailable as reason:
         return Difference(what, None, 0.0, str(reason))
     except WeightsError:
         raise
-    except Exception as error:  # the library may raise anything: a failed comparison is reported, not fatal
-        return Difference(what, None, 0.0, f"it failed: {type(error).__name__}: {first_line(error)[:160]}")
+    except Exception as error:  # the library may raise anything
+        failure = f"it failed: {type(error).__name__}: {first_line(error)[:160]}"
+        if checkpoint.written:
+            raise WeightsError(f"{what}: {failure}: nothing was written") from error
+        return Difference(what, None, 0.0, failure)

@@ -16,7 +16,16 @@ _FIELDS = {
 }  # fmt: skip
 _SIZES = ("image_size", "patch_size")
 _ACTS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "quick_gelu": "quick_gelu"}
-KINDS = ("vit", "vit_mae", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "clip_vision_model", "clip")
+# model_type → the defaults of transformers for what the tensors do not show: activation, epsilon, heads
+_DEFAULTS = {
+    "vit": ("gelu", 1e-12, 12), "vit_mae": ("gelu", 1e-12, 12), "vit_msn": ("gelu", 1e-6, 12),
+    "ijepa": ("gelu", 1e-12, 12), "deit": ("gelu", 1e-12, 12), "dinov2": ("gelu", 1e-6, 12),
+    "dinov2_with_registers": ("gelu", 1e-6, 12), "dinov3_vit": ("gelu", 1e-5, 6),
+    "clip": ("quick_gelu", 1e-5, 12), "clip_vision_model": ("quick_gelu", 1e-5, 12),
+    "siglip": ("gelu_pytorch_tanh", 1e-6, 12), "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6, 12),
+    "siglip2": ("gelu_pytorch_tanh", 1e-6, 12), "siglip2_vision_model": ("gelu_pytorch_tanh", 1e-6, 12),
+}  # fmt: skip
+KINDS = tuple(_DEFAULTS)
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 # layout → (model_type, class of the backbone, class of the classifier)
 _CLASSES = {
@@ -35,23 +44,26 @@ _CLASSES = {
 def read_config(values: Mapping[str, Any], preprocessor: Mapping[str, Any] | None, where: object) -> SidecarConfig:
     kind = values.get("model_type")
     if kind not in KINDS:
-        return SidecarConfig(notes=(f"config.json was not used: its model_type {kind!r} is not supported",))
-    if kind == "clip":
-        values = values.get("vision_config") or {}
+        raise WeightsError(
+            f"{where}: transformers' model_type {kind!r} is not supported; supported are {', '.join(KINDS)}"
+        )
+    names = values.get("id2label") or {}
+    values = values.get("vision_config") or {} if kind in ("clip", "siglip", "siglip2") else values
     config = {ours: values[theirs] for theirs, ours in _FIELDS.items() if values.get(theirs) is not None}
     config |= {name: as_pair(config[name]) for name in _SIZES if name in config}
-    if kind in ("clip", "clip_vision_model"):
-        config |= {"norm_eps": config.get("norm_eps", 1e-5), "heads": config.get("heads", 12)}  # defaults
-    if kind.startswith("dinov3"):
-        config.pop("qkv_bias", None)
-    act = values.get("hidden_act", "quick_gelu" if kind.startswith("clip") else "gelu")
+    default_act, eps, heads = _DEFAULTS[kind]
+    config = {"norm_eps": eps, "heads": heads, **config}
+    act = values.get("hidden_act", default_act)
     if act in _ACTS:
         config["mlp"] = _ACTS[act]
     elif act != "silu":
         raise WeightsError(f"{where}: hidden_act={act!r} is not supported; supported are {', '.join(_ACTS)}")
-    if kind == "dinov3_vit" and values.get("rope_theta", 100.0) != 100.0:
-        raise WeightsError(f"{where}: rope_theta={values['rope_theta']} is not supported; only 100 is")
-    names = values.get("id2label") or {}
+    if kind == "dinov3_vit":
+        config.pop("qkv_bias", None)
+        config["rope_base"] = float(values.get("rope_theta", 100.0))
+    if kind.startswith("siglip2"):
+        config |= {"position_resample": "bilinear", "position_antialias": True}
+        preprocessor = None  # its sizes follow each image
     labels = tuple(str(names[key]) for key in sorted(names, key=int)) if all(map(_is_index, names)) else ()
     if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
         labels = ()  # placeholders, not names
@@ -138,7 +150,7 @@ def _dinov3(config: ViTConfig) -> dict[str, Any]:
         "patch_size": config.patch_size[0],
         "query_bias": config.qkv_bias, "key_bias": config.qkv_bias, "value_bias": config.qkv_bias,
         "layerscale_value": 1.0,
-        "rope_theta": 100.0,
+        "rope_theta": config.rope_base,
         "attention_dropout": config.attention_dropout,
     }  # fmt: skip
 

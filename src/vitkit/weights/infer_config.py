@@ -1,18 +1,15 @@
-"""Infer the config of a model from the shapes of its tensors; other values come from the caller or are assumed."""
+"""Infer the config of a model from the shapes of its tensors; its files, its library or the caller give the rest."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from vitkit.errors import ConfigError, WeightsError
 from vitkit.model import ViTConfig
-from vitkit.model.variants import SIZES
 from vitkit.weights.metadata import as_pair
 
-# Width → heads of published models, which all agree; no tensor shows the heads. 1536 is DINOv2's giant.
-HEADS = {size.width: size.heads for size in SIZES.values()} | {1536: 24}
 # Axes of the tensors whose shapes are used
 _AXES = {
     "patch_embed.proj.weight": 4,
@@ -32,17 +29,21 @@ Values = dict[str, Any]
 
 
 def infer_config(
-    tensors: Tensors, given: Mapping[str, Any], defaults: Mapping[str, Any], where: object
+    tensors: Tensors,
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    where: object,
+    heads: Mapping[int, int] = {},  # never changed
+    required: Sequence[str] = (),
 ) -> tuple[ViTConfig, list[str]]:
     """Return the config that tensor shapes, `given` and `defaults` define, and a line for each assumption.
 
-    `given` comes from sidecar files or the caller, `defaults` from the code of the layout's library.
+    `given` comes from sidecar files or the caller. `defaults` come from the code of the layout's library, and so does
+    the number of `heads` at each width. Raise if a `required` value is not given.
     """
     shown = _from_shapes(tensors, where)
-    if "pos_embed" not in tensors and "position" not in defaults:
-        defaults = {**defaults, "position": "none"}
     given = {
-        key: as_pair(value) if key in ("image_size", "patch_size") else value
+        key: as_pair(value) if key in ("image_size", "patch_size", "rope_grid") else value
         for key, value in given.items()
         if key != "mlp" or "mlp" not in shown  # a gated MLP shows in the shapes, its activation does not matter
     }
@@ -52,13 +53,30 @@ def infer_config(
     known = {**shown, **given}
     guesses = [f"{key}={value}" for key, value in defaults.items() if key not in known]
     assumed = [f"{', '.join(guesses)} (fixed in this layout's code; the tensors do not show it)"] if guesses else []
-    values = {**defaults, **known}
-    values |= _heads(tensors, values, assumed, where)
+    values = {"pooling": _default_pooling(tensors), **defaults, **known}
+    if absent := [key for key in required if key not in values and not (key == "heads" and shown["qk_norm"])]:
+        raise WeightsError(f"{where}: the tensors do not show {', '.join(absent)}: {_how_to_give(absent[0])}")
+    if "pos_embed" in tensors:
+        values.setdefault("position", "learned")
+    if "position" not in values or ("learned" in values["position"] and "pos_embed" not in tensors):
+        raise WeightsError(f"{where} has no position table: {_how_to_give('position')}, such as position=sincos")
+    values |= _heads(tensors, values, heads, assumed, where)
     values |= _grid(tensors, values, assumed, where)
     try:
         return ViTConfig.from_dict(values), assumed
     except ConfigError as error:
         raise WeightsError(f"{where}: {error}") from error
+
+
+def _how_to_give(key: str) -> str:
+    return f"add the config.json of the weights, or give it (config={{'{key}': …}}, `vitkit convert … --set {key}=…`)"
+
+
+def _default_pooling(tensors: Tensors) -> str:
+    """Return the pooling of models whose library has only one for such tensors."""
+    if "attn_pool.latent" in tensors:
+        return "attention_patches" if "cls_token" in tensors or "reg_token" in tensors else "attention"
+    return "mean" if "fc_norm.weight" in tensors or "cls_token" not in tensors else "cls"
 
 
 def _from_shapes(tensors: Tensors, where: object) -> Values:
@@ -82,10 +100,12 @@ def _from_shapes(tensors: Tensors, where: object) -> Values:
         "class_token": "cls_token" in tensors,
         "distillation": "dist_token" in tensors,
         "registers": tensors["reg_token"].shape[1] if "reg_token" in tensors else 0,
+        "patch_norm": "patch_embed.norm.weight" in tensors,
         "pre_norm": "norm_pre.weight" in tensors,
+        "norm": "layer" if any(key.endswith(".norm1.bias") for key in tensors) else "rms",
+        "sub_norm": _sub_norm(tensors),
         "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
         "qk_norm": "blocks.0.attn.q_norm.weight" in tensors,
-        "final_norm": "pooled" if "fc_norm.weight" in tensors else "tokens",
         "head_hidden": tensors["pre_logits.fc.weight"].shape[0] if "pre_logits.fc.weight" in tensors else 0,
         "num_classes": classes,
     }
@@ -93,25 +113,32 @@ def _from_shapes(tensors: Tensors, where: object) -> Values:
         found["layer_scale"] = 1.0  # the initial value only matters for training from scratch
     if tensors["blocks.0.mlp.fc1.weight"].shape[0] == 2 * mlp_width:
         found["mlp"] = "swiglu"
-    if "attn_pool.latent" in tensors:
-        found["pooling"] = "attention"
-    elif pooled_width == 2 * width and not found["head_hidden"]:
+    if "fc_norm.weight" in tensors:
+        found["final_norm"] = "pooled"
+    if "attn_pool.mlp.fc1.weight" in tensors:
+        pool_mlp_width = tensors["attn_pool.mlp.fc1.weight"].shape[0]
+        found["pool_mlp_width"] = 0 if pool_mlp_width == mlp_width else pool_mlp_width
+    if pooled_width == 2 * width and not found["head_hidden"]:
         found["pooling"] = "cls_mean"
-    elif "fc_norm.weight" in tensors or "cls_token" not in tensors:
-        found["pooling"] = "mean"
     return found
 
 
-def _heads(tensors: Tensors, values: Values, assumed: list[str], where: object) -> Values:
+def _sub_norm(tensors: Tensors) -> str:
+    if "blocks.0.mlp.norm.weight" not in tensors:
+        return "none"
+    return "all" if "blocks.0.attn.norm.weight" in tensors else "mlp"
+
+
+def _heads(tensors: Tensors, values: Values, published: Mapping[int, int], assumed: list[str], where: object) -> Values:
     inner, width = tensors["blocks.0.attn.qkv.weight"].shape[0] // 3, values["width"]
     heads = values.get("heads")
     if heads is None and values["qk_norm"]:
         heads = inner // max(tensors["blocks.0.attn.q_norm.weight"].shape[0], 1)
-    if heads is None and inner == width and (width in HEADS or width % 64 == 0):
-        heads = HEADS.get(width, width // 64)
-        assumed.append(f"heads={heads} (usual for width {width}; the tensors do not show it)")
+    if heads is None and inner == width and width in published:
+        heads = published[width]
+        assumed.append(f"heads={heads} (as in all published models of width {width}; the tensors do not show it)")
     if heads is None:
-        raise WeightsError(f"{where}: the tensors do not show the number of heads: give heads=N")
+        raise WeightsError(f"{where}: the tensors do not show the number of heads: {_how_to_give('heads')}")
     if not isinstance(heads, int) or heads < 1 or inner % heads:
         raise WeightsError(f"{where}: heads={heads} does not divide the {inner} rows of the queries")
     return {"heads": heads, "head_width": inner // heads}
@@ -132,7 +159,8 @@ def _grid(tensors: Tensors, values: Values, assumed: list[str], where: object) -
         side = math.isqrt(max(rows - prefix, 0))
         grid = (size[0] // patch[0], size[1] // patch[1]) if size else (side, side)
         if grid[0] * grid[1] == rows - prefix and grid[0]:
-            fitting = (grid[0] * patch[0], grid[1] * patch[1])
-            return {"image_size": fitting, "class_position": bool(prefix and classes)}
+            covered = (grid[0] * patch[0], grid[1] * patch[1])
+            fitting = {"image_size": size or covered, "class_position": bool(prefix and classes)}
+            return fitting if size in (None, covered) else {**fitting, "drop_remainder": True}
     problem = f"does not fit images of {size[0]}×{size[1]}" if size else "is not a square grid: give its image_size"
     raise WeightsError(f"{where}: the position table of {rows} rows {problem}")

@@ -35,6 +35,10 @@ class Layout:
     zero_keys: tuple[tuple[str, str], ...] = ()
     # Config values that are fixed in the library's code and not visible in the tensors
     config: Mapping[str, Any] = field(default_factory=dict)
+    # Width → heads of all published models of the layout; other widths have to be given
+    heads: Mapping[int, int] = field(default_factory=dict)
+    # Config values that differ between models of the layout, so that the config file or the caller must give them
+    required: tuple[str, ...] = ()
     # Preprocessing to assume if no file next to the weights defines it
     preprocess: Mapping[str, Any] = field(default_factory=dict)
     # The tensor and axis whose length is the number of heads
@@ -79,7 +83,14 @@ HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 CLIP = dict(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711), crop_fraction=1.0)
 GELU = dict(mlp="gelu", norm_eps=1e-6)
 
+# Options of few published models, which no other layout than vitkit's stores
+NEW_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "drop_remainder": (False,), "patch_norm": (False,), "norm": ("layer",), "sub_norm": ("none",),
+    "final_norm": ("tokens", "pooled"), "pool_heads": (0,), "pool_mlp_width": (0,), "rope_unit": ("image",),
+    "rope_base": (100.0,), "rope_offset": (0.0,), "rope_grid": (None,),
+}  # fmt: skip
 PLAIN: dict[str, tuple[Any, ...]] = {
+    **NEW_OPTIONS,
     "stem": ((),), "class_token": (True,), "distillation": (False,), "registers": (0,), "position": ("learned",),
     "pre_norm": (False,), "qk_norm": (False,), "layer_scale": (None,), "pooling": ("cls",), "final_norm": ("tokens",),
     "head_hidden": (0,), "mlp": ("gelu",),
@@ -90,36 +101,47 @@ _OWN_BLOCK = own_names(
     "blocks.{i}.attn.proj", "blocks.{i}.ls1.gamma", "blocks.{i}.norm2", "blocks.{i}.ls2.gamma",
 )  # fmt: skip
 _OWN_MLP = own_names("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc2")
+_EVA_QKV = tuple(f"blocks.{{i}}.attn.{p}_proj.weight" for p in "qkv")
 
 TIMM = Layout(
     "timm",
     "timm; also DeiT (distilled or not), MAE, DINO, plain DINOv2 and vitkit itself",
     (
-        *own_names("cls_token", "dist_token", "reg_token", "pos_embed", "patch_embed.proj", "norm_pre"),
+        *own_names("cls_token", "dist_token", "reg_token", "pos_embed", "patch_embed.proj", "patch_embed.norm"),
+        *own_names("norm_pre"),
         *_OWN_BLOCK,
         *_OWN_MLP,
+        *own_names("blocks.{i}.attn.norm", "blocks.{i}.mlp.norm"),
+        # EVA: queries, keys and values may be separate, and keys have no bias; BEiT-3 and AIMv2: a gate of its own
+        *row("blocks.{i}.attn.qkv.weight", *_EVA_QKV, transform="concat", when="import"),
+        *row("blocks.{i}.attn.qkv.bias", "blocks.{i}.attn.q_bias", "blocks.{i}.attn.v_bias",
+             transform="concat around zero", when="import"),
+        *row("blocks.{i}.attn.qkv.bias", "blocks.{i}.attn.q_proj.bias", "blocks.{i}.attn.v_proj.bias",
+             transform="concat around zero", when="import"),
+        *pair("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x", transform="concat", when="import"),
         *own_names("norm", *(f"attn_pool.{p}" for p in ("latent", "q", "kv", "proj", "norm", "mlp.fc1", "mlp.fc2"))),
         *own_names("fc_norm", "pre_logits.fc", "head", "head_dist"),
     ),
-    aliases=((r"\.gamma_(\d)$", r".ls\1.gamma"),),  # DeiT III
+    aliases=((r"\.gamma_(\d)$", r".ls\1.gamma"),),  # DeiT III, EVA
     ignored_keys=(
         (r"^mask_token$|^decoder_", "MAE's mask token and decoder, used in pre-training only"),
         (r"^head\.(mlp|last_layer)\.", "DINO's projection head, used in pre-training only"),
     ),
-    config=GELU,
     preprocess=IMAGENET,
-    supports={"stem": ((),), "position": ("learned", "none"), "pooling": ("cls", "mean", "mean_all", "attention"),
-           "head_hidden": (0,), "norm_eps": (1e-6, 1e-5)},
-    zero_keys=((r"^patch_embed\.proj\.bias$", "timm has no patch bias before a norm"),),
+    supports={**NEW_OPTIONS, "stem": ((),), "position": ("learned", "none"), "head_hidden": (0,),
+              "norm_eps": (1e-6, 1e-5), "pooling": ("cls", "mean", "mean_all", "attention", "attention_patches")},
+    zero_keys=(
+        (r"^patch_embed\.proj\.bias$", "timm has no patch bias before a norm"),
+        (r"^blocks\.\d+\.(attn\.proj|mlp\.fc[12])\.bias$", "AIMv2 has no such bias"),
+    ),
     rewrites=("sincos positions to table", "class position into token", "patch bias into positions"),
 )  # fmt: skip
 
 DINOV2 = Layout(
     "dinov2",
-    "DINOv2 as published by its authors",
+    "DINOv2 without registers as published by its authors",
     (
         *row("cls_token", "cls_token"),
-        *row("reg_token", "register_tokens"),
         *row("pos_embed", "pos_embed"),
         *pair("patch_embed.proj", "patch_embed.proj"),
         *_OWN_BLOCK,
@@ -131,10 +153,41 @@ DINOV2 = Layout(
     aliases=((r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),),  # blocks grouped into chunks by the training code
     ignored_keys=((r"^mask_token$", "masked pre-training"),
            (r"^(dino_head|ibot_head)\.", "DINOv2's heads, used in pre-training only")),
-    config=GELU,
+    config={**GELU, "position_antialias": False, "position_offset": 0.1},
+    heads={384: 6, 768: 12, 1024: 16, 1536: 24},
     preprocess=IMAGENET,
-    supports={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": ("gelu", "swiglu"), "num_classes": (0,),
-           "norm_eps": (1e-6,)},
+    supports={**PLAIN, "layer_scale": (float,), "mlp": ("gelu", "swiglu"), "num_classes": (0,), "norm_eps": (1e-6,)},
+)  # fmt: skip
+DINOV2_REGISTERS = replace(
+    DINOV2,
+    name="dinov2-registers",
+    description="DINOv2 with registers as published by its authors",
+    rows=(*DINOV2.rows, *row("reg_token", "register_tokens")),
+    config=GELU,
+    supports={**(DINOV2.supports or {}), "registers": (range(1, 1 << 30),)},
+)
+DINOV3 = Layout(
+    "dinov3",
+    "DINOv3 as published by its authors",
+    (
+        *row("cls_token", "cls_token"),
+        *row("reg_token", "storage_tokens"),
+        *pair("patch_embed.proj", "patch_embed.proj"),
+        *row("blocks.{i}.attn.qkv.bias", "blocks.{i}.attn.qkv.bias", "blocks.{i}.attn.qkv.bias_mask",
+             transform="masked"),  # the mask removes the bias of the keys
+        *_OWN_BLOCK,
+        *pair("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.w1", "blocks.{i}.mlp.w2", transform="concat"),
+        *pair("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.w3"),
+        *_OWN_MLP,
+        *pair("norm", "norm"),
+    ),
+    ignored_keys=(
+        (r"^mask_token$|^local_cls_norm\.", "pre-training"),
+        (r"^rope_embed\.periods$", "periods of the rotary positions, computed from their base"),
+    ),
+    config=dict(mlp="gelu", norm_eps=1e-5, position="rotary"),
+    heads={384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32},
+    preprocess={**IMAGENET, "crop_fraction": 1.0},
 )  # fmt: skip
 
 _HF_EMBED = (
@@ -156,7 +209,7 @@ _HF_VIT = (
 )
 # transformers 5 uses other names in memory than in its files
 _HF_ALIASES = (
-    (r"^(vit|deit|dinov2|dinov2_with_registers)\.", ""),
+    (r"^(vit|deit|ijepa|dinov2|dinov2_with_registers)\.", ""),
     *((rf"\.attention\.{p[0]}_proj\.", f".attention.attention.{p}.") for p in ("query", "key", "value")),
     (r"\.attention\.o_proj\.", ".attention.output.dense."),
 )
@@ -178,7 +231,8 @@ HF_VIT = Layout(
     (*_HF_VIT, *pair("head", "classifier")),
     aliases=_HF_VIT_ALIASES,
     ignored_keys=_HF_IGNORED,
-    config=dict(mlp="gelu", norm_eps=1e-12),
+    config=dict(position_antialias=False),
+    required=("heads", "mlp", "norm_eps"),
     preprocess={**HALF, "fit": "squash", "crop_fraction": 1.0, "interpolation": "bilinear"},
     body="vit.",
     supports={**PLAIN, "mlp": _HF_ACTS},
@@ -219,7 +273,8 @@ HF_DINOV2 = Layout(
     ),
     aliases=_HF_ALIASES,
     ignored_keys=_HF_IGNORED,
-    config=GELU,
+    config={**GELU, "position_antialias": False},
+    heads={384: 6, 768: 12, 1024: 16, 1536: 24},
     preprocess=IMAGENET,
     body="dinov2.",
     supports={**PLAIN, "layer_scale": (float,), "pooling": ("cls", "cls_mean"), "mlp": (*_HF_ACTS, "swiglu")},
@@ -231,6 +286,7 @@ HF_DINOV2_REGISTERS = replace(
     name="hf-dinov2-registers",
     description="transformers: Dinov2WithRegistersModel, Dinov2WithRegistersForImageClassification",
     rows=(*HF_DINOV2.rows, *row("reg_token", "{body}embeddings.register_tokens")),
+    config=GELU,
     body="dinov2_with_registers.",
     supports={**(HF_DINOV2.supports or {}), "registers": (range(1, 1 << 30),)},
 )
@@ -258,9 +314,10 @@ HF_DINOV3 = Layout(
     ),
     ignored_keys=((r"mask_token$", "masked pre-training"),),
     config=dict(mlp="gelu", norm_eps=1e-5, position="rotary"),
+    heads={384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32},
     preprocess={**IMAGENET, "crop_fraction": 1.0},
     supports={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": (*_HF_ACTS, "swiglu"),
-              "position": ("rotary",), "num_classes": (0,)},
+              "position": ("rotary",), "rope_base": (float,), "num_classes": (0,)},
     rewrites=("empty register tensor",),
 )  # fmt: skip
 
@@ -285,6 +342,7 @@ TORCHVISION = Layout(
     ),
     aliases=((r"\.mlp\.linear_1\.", ".mlp.0."), (r"\.mlp\.linear_2\.", ".mlp.3.")),  # before 0.13
     config=GELU,
+    heads={768: 12, 1024: 16, 1280: 16},
     preprocess={**IMAGENET, "interpolation": "bilinear"},
     supports={**PLAIN, "num_classes": (range(1, 1 << 30),), "in_channels": (3,), "qkv_bias": (True,),
               "head_hidden": (int,), "norm_eps": (1e-6,)},
@@ -357,7 +415,9 @@ OPENCLIP = Layout(
     aliases=((r"^(?!visual\.)", "text side: "), (r"^visual\.", "")),
     ignored_keys=((r"^text side: ", "CLIP's text tower"),),
     zero_keys=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
-    config=dict(mlp="gelu", norm_eps=1e-5),
+    config=dict(norm_eps=1e-5),
+    heads={512: 8, 640: 10, 768: 12, 896: 14, 1024: 16, 1280: 16, 1408: 16, 1664: 16},
+    required=("mlp",),  # OpenAI's models use quick_gelu, most of OpenCLIP's gelu
     preprocess=CLIP,
 )
 _H = "vision_model.encoder.layers.{i}."
@@ -383,23 +443,66 @@ HF_CLIP = Layout(
         (r"position_ids$", "position indices 0, 1, 2 …"),
     ),
     zero_keys=((r"^patch_embed\.proj\.bias$|^head\.bias$", "CLIP has no such bias"),),
-    config=dict(mlp="quick_gelu", norm_eps=1e-5),
+    config=dict(norm_eps=1e-5, position_antialias=False),
+    heads={768: 12, 1024: 16, 1280: 16, 1664: 16},
+    required=("mlp",),
     preprocess=CLIP,
+)
+_P = "vision_model.head."
+HF_SIGLIP = Layout(
+    "hf-siglip",
+    "transformers: the vision tower of SigLIP and SigLIP 2",
+    (
+        *row("pos_embed", "vision_model.embeddings.position_embedding.weight", transform="table"),
+        *row("patch_embed.proj.weight", "vision_model.embeddings.patch_embedding.weight", transform="patches"),
+        *row("patch_embed.proj.bias", "vision_model.embeddings.patch_embedding.bias"),
+        *(rule for rule in HF_CLIP.rows if rule.ours.startswith("blocks.")),
+        *pair("norm", "vision_model.post_layernorm"),
+        *row("attn_pool.latent", _P + "probe"),
+        *(
+            KeyRule(f"attn_pool.{ours}.{p}", (_P + f"attention.in_proj_{p}",), transform)
+            for ours, transform in (("q", "query"), ("kv", "key and value"))
+            for p in ("weight", "bias")
+        ),
+        *pair("attn_pool.proj", _P + "attention.out_proj"),
+        *pair("attn_pool.norm", _P + "layernorm"),
+        *pair("attn_pool.mlp.fc1", _P + "mlp.fc1"),
+        *pair("attn_pool.mlp.fc2", _P + "mlp.fc2"),
+    ),
+    aliases=((r"^(?!vision_model\.|text_model\.|logit_|classifier\.)", "vision_model."),),
+    ignored_keys=(
+        (r"^text_model\.|^logit_(scale|bias)$", "SigLIP's text tower"),
+        (r"position_ids$", "position indices 0, 1, 2 …"),
+    ),
+    config=dict(position_antialias=False),
+    required=("heads", "mlp", "norm_eps"),
+    preprocess={**HALF, "fit": "squash", "crop_fraction": 1.0},
+)
+HF_SIGLIP_CLASSIFIER = replace(
+    HF_SIGLIP,
+    name="hf-siglip-classifier",
+    description="transformers: SiglipForImageClassification",
+    rows=(*(rule for rule in HF_SIGLIP.rows if "attn_pool" not in rule.ours), *pair("head", "classifier")),
+    ignored_keys=(
+        *HF_SIGLIP.ignored_keys,
+        (r"^vision_model\.head\.", "the pooling of features, not of the classifier"),
+    ),
+    config={**HF_SIGLIP.config, "pooling": "mean"},
 )
 
 # In order of preference, for checkpoints that fit several
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
-        TIMM, DINOV2, HF_VIT, HF_DEIT, HF_DINOV2, HF_DINOV2_REGISTERS, HF_DINOV3, HF_CLIP, TORCHVISION, NPZ,
-        BIG_VISION, OPENCLIP,
+        TIMM, DINOV2, DINOV2_REGISTERS, DINOV3, HF_VIT, HF_DEIT, HF_DINOV2, HF_DINOV2_REGISTERS, HF_DINOV3, HF_CLIP,
+        HF_SIGLIP, HF_SIGLIP_CLASSIFIER, TORCHVISION, NPZ, BIG_VISION, OPENCLIP,
     )
 }  # fmt: skip
 
 # Names for `vitkit convert --to`: the first layout that supports the model is written
 TARGETS = {
     "timm": (TIMM,),
-    "dinov2": (DINOV2,),
+    "dinov2": (DINOV2, DINOV2_REGISTERS),
     "hf": (HF_VIT, HF_DEIT, HF_DINOV2, HF_DINOV2_REGISTERS, HF_DINOV3),
     "torchvision": (TORCHVISION,),
     "npz": (NPZ,),

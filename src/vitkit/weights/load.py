@@ -11,14 +11,21 @@ from torch import Tensor
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
 from vitkit.model import ModelInfo, ViT, ViTConfig
-from vitkit.weights import hub
+from vitkit.weights import architectures, hub
 from vitkit.weights.infer_config import infer_config
-from vitkit.weights.layouts import Layout
+from vitkit.weights.layouts import TIMM, Layout
 from vitkit.weights.metadata import LoadReport
 from vitkit.weights.model_dir import find_model_dir, load_model_dir
 from vitkit.weights.resize import Side, adapt_model
 from vitkit.weights.sidecar_config import read_class_names, read_preprocess, read_sidecar
-from vitkit.weights.state_dict import build_model, detect_layout, fold_register_positions, import_state_dict
+from vitkit.weights.state_dict import (
+    build_model,
+    detect_layout,
+    fold_register_positions,
+    import_state_dict,
+    pair_rotary_channels,
+    without_wrappers,
+)
 from vitkit.weights.tensor_files import find_weights, read_tensors
 
 ClassNames = Sequence[str] | str | Path  # names, or a file of them
@@ -32,6 +39,7 @@ def load_model(
     class_names: ClassNames | None = None,
     preprocess: PreprocessSource | None = None,
     config: Mapping[str, Any] | None = None,
+    architecture: str | None = None,
     image_size: Side | None = None,
     patch_size: Side | None = None,
     in_channels: int | None = None,
@@ -41,12 +49,13 @@ def load_model(
 
     Anything that does not fit raises WeightsError. `model.info` contains the metadata; for other libraries' weights,
     `model.info.origin` lists what had to be assumed. `class_names` and `preprocess` (or files of them) are for weights
-    that have none. `config` gives values that the tensors do not show, such as {"heads": 6}. Another `image_size`,
-    `patch_size`, `in_channels` or `num_classes` adapts the weights.
+    that have none. `config` gives values that the tensors do not show, such as {"heads": 6}, and `architecture` names
+    timm's architecture for a file without config. Another `image_size`, `patch_size`, `in_channels` or `num_classes`
+    adapts the weights.
     """
     model, _ = load_with_report(
-        source, class_names=class_names, preprocess=preprocess, config=config, image_size=image_size,
-        patch_size=patch_size, in_channels=in_channels, num_classes=num_classes,
+        source, class_names=class_names, preprocess=preprocess, config=config, architecture=architecture,
+        image_size=image_size, patch_size=patch_size, in_channels=in_channels, num_classes=num_classes,
     )  # fmt: skip
     return model.to(device)
 
@@ -57,6 +66,7 @@ def load_with_report(
     class_names: ClassNames | None = None,
     preprocess: PreprocessSource | None = None,
     config: Mapping[str, Any] | None = None,
+    architecture: str | None = None,
     image_size: Side | None = None,
     patch_size: Side | None = None,
     in_channels: int | None = None,
@@ -69,11 +79,13 @@ def load_with_report(
     """
     path = hub.resolve(source)
     model_dir = find_model_dir(path)
-    if model_dir and config:
-        overrides = ", ".join(f"`{name}`" for name in config)
+    if model_dir and (config or architecture):
+        overrides = ", ".join(f"`{name}`" for name in config or ("architecture",))
         raise WeightsError(f"{source} defines its own architecture; remove the {overrides} override")
     name = str(source) if hub.is_name(source) else path.name
-    model, report = load_model_dir(model_dir) if model_dir else load_foreign_checkpoint(path, config, name)
+    model, report = (
+        load_model_dir(model_dir) if model_dir else load_foreign_checkpoint(path, config, name, architecture)
+    )
     if preprocess is not None:
         model.info = model.info.replace(preprocess=read_preprocess(preprocess))
     model, changes = adapt_model(model, image_size, patch_size, in_channels, num_classes)
@@ -100,12 +112,13 @@ def read_config(source: str | Path) -> ViTConfig:
 
 
 def load_foreign_checkpoint(
-    source: Path, overrides: Mapping[str, Any] | None = None, name: str = ""
+    source: Path, overrides: Mapping[str, Any] | None = None, name: str = "", architecture: str | None = None
 ) -> tuple[ViT, LoadReport]:
     """Load a checkpoint of another library as float32, and report how it was converted.
 
     `overrides` are config values that the tensor shapes do not determine; they take precedence over config files next
-    to the weights. `name` is the source to report, by default the file name.
+    to the weights. `name` is the source to report, by default the file name. `architecture` is timm's name of the
+    model, by default the one in its config.json or at the start of the file name.
     """
     path = find_weights(source)
     raw, note = read_tensors(path)
@@ -114,20 +127,38 @@ def load_foreign_checkpoint(
     state = import_state_dict(layout, raw, path)
     tensors = _as_float32(state.tensors, path)
     known = {**sidecar.config, **({"heads": state.heads} if state.heads else {}), **(overrides or {})}
-    config, assumed = infer_config(tensors, known, layout.config, path)
+    by_name: list[str] = []
+    if layout is TIMM:
+        architecture = architecture or sidecar.architecture
+        if not architecture and (architecture := architectures.name_of_file(path.stem)):
+            by_name = [f"architecture={architecture} (from the file name; no config.json next to the weights names it)"]
+        family = architectures.find_family(architecture, without_wrappers(raw), tensors, known, path)
+        defaults, heads, rotary_order = family.values, family.heads, family.rotary_order
+    else:
+        defaults, heads, rotary_order = dict(layout.config), layout.heads, ""
+    if architecture or sidecar.config:  # the library's code, not an assumption
+        width = tensors["patch_embed.proj.weight"].shape[0]
+        known = {**defaults, **({"heads": heads[width]} if architecture and width in heads else {}), **known}
+    config, assumed = infer_config(tensors, known, defaults, path, heads, layout.required)
     tensors = fold_register_positions(tensors, config)
-    model, filled = build_model(config, tensors, path, layout.zero_keys if config.pre_norm else ())
+    if rotary_order:
+        tensors = pair_rotary_channels(tensors, config, rotary_order)
+    model, filled = build_model(
+        config, tensors, path, layout.zero_keys if config.pre_norm or config.norm == "rms" else ()
+    )
     names = _class_names(sidecar.class_names, config, assumed)
     preprocess = sidecar.preprocess or _usual_preprocess(layout, config, assumed)
     others = sorted({str(t.dtype).removeprefix("torch.") for t in state.tensors.values()} - {"float32"})
     notes = [
+        *by_name,
         *sidecar.notes,
         *([note] if note else []),
         *(f"{dtype} weights were converted to float32" for dtype in others),
     ]
     report = LoadReport(
-        name or source.name, layout.name, config, state.used, state.ignored, filled, tuple(assumed + notes)
-    )
+        name or source.name, layout.name, config, state.used, state.ignored, filled, tuple(assumed + notes),
+        architecture=architecture or "",
+    )  # fmt: skip
     model.info = ModelInfo(class_names=names, preprocess=preprocess, license=sidecar.license, origin=report.origin())
     return model, report
 

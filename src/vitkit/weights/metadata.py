@@ -20,6 +20,7 @@ class SidecarConfig:
     preprocess: Preprocess | None = None
     license: str = ""
     notes: Sequence[str] = ()  # what was found and not used
+    architecture: str = ""  # the name of timm's architecture
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class LoadReport:
     filled: Mapping[str, str] = field(default_factory=dict)  # our name → why it is zero
     assumed: Sequence[str] = ()  # what neither the tensors nor the sidecar files show
     adapted: Sequence[str] = ()  # what was changed on request
+    architecture: str = ""  # timm's name of the architecture, if it is known
 
     def origin(self) -> dict[str, Any]:
         """Return the part of the report that is stored with the model, in `ModelInfo.origin`."""

@@ -27,7 +27,7 @@ def read_sidecar(weights: Path) -> SidecarConfig:
             return SidecarConfig()
         values = read_json(folder / "config.json")
         if "architecture" in values:
-            return _checked(timm_config.read_config(values))
+            return _checked(timm_config.read_config(values, folder))
         processor = folder / "preprocessor_config.json"
         return _checked(hf_config.read_config(values, read_json(processor) if processor.is_file() else None, folder))
     except ConfigError as error:

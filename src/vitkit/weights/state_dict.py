@@ -5,8 +5,9 @@ the model computes: they bring a model into a form that a layout can store.
 """
 
 import hashlib
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,12 @@ TRANSFORMS = {
     "concat around zero": Transform(
         lambda t: torch.cat([t[0], torch.zeros_like(t[0]), t[1]]), lambda t, c, n: t.chunk(3)[::2]
     ),
+    "masked": Transform(lambda t: t[0] * t[1].nan_to_num(0.0).to(t[0].dtype), lambda t, c, n: [t, torch.ones_like(t)]),
+    # the first third of stacked queries, keys and values, and the rest
+    "query": Transform(lambda t: t[0].chunk(3)[0], lambda t, c, n: [t]),
+    "key and value": Transform(lambda t: t[0][t[0].shape[0] // 3 :], lambda t, c, n: [t]),
+    # a convolution, or a linear layer on patches of RGB pixels
+    "patches": Transform(lambda t: t[0] if t[0].ndim == 4 else _square_patches(t[0]), lambda t, c, n: [t]),
     # a vector or a table without our batch axes
     "token": Transform(lambda t: t[0][None, None], lambda t, c, n: [t[0, 0]]),
     "table": Transform(lambda t: t[0][None], lambda t, c, n: [t[0]]),
@@ -54,6 +61,11 @@ TRANSFORMS = {
     ),
     "heads out": Transform(lambda t: t[0].flatten(0, 1).mT, lambda t, c, n: [t.mT.reshape(c.heads, c.head_width, -1)]),
 }
+
+
+def _square_patches(weight: Tensor, channels: int = 3) -> Tensor:
+    side = math.isqrt(weight.shape[1] // channels)
+    return weight.reshape(-1, side, side, channels).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -161,6 +173,11 @@ def _read(rule: KeyRule, tensors: Sequence[Tensor], names: Sequence[str], where:
         raise WeightsError(f"{where}: {shapes}: wrong shape for {rule.ours}") from error
 
 
+def without_wrappers(names: Iterable[str]) -> list[str]:
+    """Return the names without the prefixes that training code adds."""
+    return [_WRAPPERS.sub("", name) for name in names]
+
+
 def _canonical_names(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return a dictionary from the layout's names to the names in the checkpoint."""
     names: dict[str, str] = {}
@@ -241,11 +258,16 @@ def _patch_bias_into_positions(state: State, config: ViTConfig) -> tuple[State, 
 
     timm's patch projection has no bias if a norm precedes the blocks.
     """
-    if config.position != "learned" or not config.pre_norm or "patch_embed.proj.bias" not in state:
+    if not config.pre_norm or "patch_embed.proj.bias" not in state:
         return state, config
-    table, bias = state["pos_embed"].clone(), state["patch_embed.proj.bias"]
+    bias, rest = state["patch_embed.proj.bias"], {k: t for k, t in state.items() if k != "patch_embed.proj.bias"}
+    if not bias.any():
+        return rest, config
+    if config.position != "learned":
+        raise WeightsError("timm cannot store a model with pre_norm=True, a patch bias and no position table")
+    table = state["pos_embed"].clone()
     table[:, -config.grid[0] * config.grid[1] :] += bias
-    return {key: t for key, t in state.items() if key != "patch_embed.proj.bias"} | {"pos_embed": table}, config
+    return {**rest, "pos_embed": table}, config
 
 
 def _widen_classifier(state: State, config: ViTConfig) -> tuple[State, ViTConfig]:
@@ -284,6 +306,27 @@ def fold_register_positions(state: State, config: ViTConfig) -> State:
     return {**state, "reg_token": registers, "pos_embed": torch.cat([table[:, :classes], table[:, end:]], dim=1)}
 
 
+def pair_rotary_channels(state: State, config: ViTConfig, order: str) -> State:
+    """Return the state with the channels of queries and keys in vitkit's order.
+
+    EVA-02 and Perception Encoder rotate neighbouring channels, vitkit rotates channel i with channel i + e/2. The first
+    half of their pairs belongs to the rows if `order` is "ij", to the columns if it is "xy".
+    """
+    half = config.head_width // 2
+    pairs = torch.arange(half) if order == "ij" else torch.arange(half).roll(half // 2)
+    channels = torch.cat([2 * pairs, 2 * pairs + 1])
+    rows = (torch.arange(config.heads)[:, None] * config.head_width + channels).flatten()
+    inner = len(rows)
+    every = torch.cat([rows, inner + rows, 2 * inner + torch.arange(inner)])  # values keep their order
+
+    def reorder(name: str, tensor: Tensor) -> Tensor:
+        if ".attn.qkv." in name:
+            return tensor[every]
+        return tensor[channels] if ".attn.q_norm." in name or ".attn.k_norm." in name else tensor
+
+    return {name: reorder(name, tensor) for name, tensor in state.items()}
+
+
 # Models
 
 
@@ -292,11 +335,13 @@ def build_model(
 ) -> tuple[ViT, dict[str, str]]:
     """Return a model with these weights, in eval mode, and the reason for each tensor that was filled with zeros.
 
-    The tensors must be complete, of the right shape and finite. Only tensors that `zero_keys` names may be absent.
+    The tensors must be complete, of the right shape and finite. Only tensors that a pattern of `zero_keys` names may be
+    absent, and then all of them.
     """
     model = create_model(config, device="meta")
     expected = model.state_dict()
     missing = sorted(expected.keys() - tensors.keys())
+    zero_keys = [(pattern, why) for pattern, why in zero_keys if not any(re.search(pattern, key) for key in tensors)]
     filled = {key: reason for key in missing if (reason := _reason(zero_keys, key))}
     tensors = {**tensors, **{key: torch.zeros(expected[key].shape) for key in filled}}
     if missing := [key for key in missing if key not in filled]:

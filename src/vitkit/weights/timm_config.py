@@ -4,35 +4,51 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitkit.data.preprocess import Preprocess
+from vitkit.errors import WeightsError
 from vitkit.model import ModelInfo, ViTConfig
 from vitkit.weights.metadata import SidecarConfig, as_pair
 
 _CROP_MODES = {"center": "crop", "squash": "squash", "border": "pad"}
 _POOLS = {"token": "cls", "avg": "mean", "map": "attention"}
 _ACTS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
+# Arguments of timm's models that the tensors show, or that do not change the outputs of a trained model
+_SHOWN = {
+    "patch_size", "in_chans", "num_classes", "embed_dim", "depth", "mlp_ratio", "qkv_bias", "qk_norm", "init_values",
+    "class_token", "reg_tokens", "num_reg_tokens", "pre_norm", "no_embed_class", "fc_norm", "dynamic_img_size",
+    "strict_img_size", "drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate",
+    "drop_path_rate", "weight_init", "fix_init", "head_init_scale", "use_fc_norm",
+}  # fmt: skip
+_READ = {"num_heads", "img_size", "act_layer", "global_pool", "pool_include_prefix", "pos_embed"}
 
 
-def read_config(values: Mapping[str, Any]) -> SidecarConfig:
+def read_config(values: Mapping[str, Any], where: object) -> SidecarConfig:
     cfg, arguments = values.get("pretrained_cfg") or values, values.get("model_args") or {}
-    name = str(values.get("architecture", ""))
+    if unknown := sorted(arguments.keys() - _SHOWN - _READ):
+        raise WeightsError(f"{where}: the model argument {unknown[0]}={arguments[unknown[0]]!r} is not supported")
     config: dict[str, Any] = {}
     if "num_heads" in arguments:
         config["heads"] = arguments["num_heads"]
-    if "img_size" in arguments:
-        config["image_size"] = as_pair(arguments["img_size"])
-    if "clip" in name:
-        config["norm_eps"] = 1e-5
-    for kind, act in (("quickgelu", "quick_gelu"), ("siglip", "gelu_tanh")):
-        if kind in name:
-            config["mlp"] = act
-    if arguments.get("act_layer") in _ACTS:
+    size = arguments.get("img_size") or (cfg.get("input_size") or ())[1:]
+    if size:
+        config["image_size"] = as_pair(list(size) if isinstance(size, tuple) else size)
+    if "act_layer" in arguments:
+        if arguments["act_layer"] not in _ACTS:
+            raise WeightsError(f"{where}: act_layer={arguments['act_layer']!r} is not supported")
         config["mlp"] = _ACTS[arguments["act_layer"]]
+    if arguments.get("pos_embed", "learn") not in ("learn", ""):
+        config["position"] = "none"
     pool = arguments.get("global_pool", values.get("global_pool"))
-    if pool in _POOLS:
-        config["pooling"] = "mean_all" if pool == "avg" and arguments.get("pool_include_prefix") else _POOLS[pool]
+    if pool:
+        if pool not in _POOLS:
+            raise WeightsError(f"{where}: global_pool={pool!r} is not supported; supported are {', '.join(_POOLS)}")
+        if arguments.get("pool_include_prefix"):
+            config["pooling"] = {"avg": "mean_all", "map": "attention"}.get(pool, "cls")
+        elif pool != "map":  # the tensors show it, and the architecture which tokens it uses
+            config["pooling"] = _POOLS[pool]
     labels = values.get("label_names") or cfg.get("label_names") or cfg.get("labels") or ()
     labels = tuple(map(str, labels.values() if isinstance(labels, Mapping) else labels))
-    return SidecarConfig(config, labels, _read_preprocess(cfg), str(cfg.get("license") or ""))
+    licence, name = str(cfg.get("license") or ""), str(values.get("architecture", ""))
+    return SidecarConfig(config, labels, _read_preprocess(cfg), licence, architecture=name)
 
 
 def _read_preprocess(cfg: Mapping[str, Any]) -> Preprocess | None:
@@ -62,7 +78,7 @@ def arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
         name = "vit_giant_patch14_dinov2"  # the one with the gated MLP
     elif c.norm_eps == 1e-5:
         name = "vit_base_patch16_clip_224"  # the one with this epsilon
-    pools = {"cls": "token", "mean": "avg", "mean_all": "avg", "attention": "map"}
+    pools = {"cls": "token", "mean": "avg", "mean_all": "avg", "attention": "map", "attention_patches": "map"}
     gate = 2 if c.mlp == "swiglu" else 1
     made: dict[str, Any] = {
         "img_size": list(c.image_size), "patch_size": list(c.patch_size), "in_chans": c.in_channels,
