@@ -11,7 +11,7 @@ def test_convert_prints_its_report(tmp_path, capsys):
     save_file(tensors(), bare)
     assert main(["convert", str(bare), str(tmp_path / "hf"), "--to", "hf", "--num-classes", "4"]) == 0
     said = capsys.readouterr().out
-    for words in ("read as", "hf-vit", "assumed: heads=1", "adapted: classes 3 → 4", "round trip"):
+    for words in ("read as", "hf-vit", "assumed: heads=2", "adapted: classes 3 → 4", "round trip"):
         assert words in said, words
     assert main(["convert", str(bare), str(tmp_path / "v"), "--to", "vitkit", "--json", "--set", "norm_eps=1e-5"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -21,6 +21,14 @@ def test_positions_at_any_size_equal_those_of_the_model(height: int, width: int)
     torch.testing.assert_close(DynamicSizeViT(model, (12, 12))(images), model(images), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("offset", [0.0, 0.1])
+def test_positions_resampled_without_antialiasing_equal_those_of_the_model(offset: float) -> None:
+    model = small_model(position_antialias=False, position_offset=offset)
+    for height, width in ((2, 3), (7, 12)):
+        images = torch.randn(1, 3, 4 * height, 4 * width, generator=torch.Generator().manual_seed(height))
+        torch.testing.assert_close(DynamicSizeViT(model, (12, 12))(images), model(images), rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("position", ["sincos", "rotary", "none"])
 def test_computed_positions_need_no_matrices(position: str) -> None:
     model = small_model(position=position)

@@ -121,3 +121,38 @@ def test_weights_without_a_config_are_refused_and_the_missing_values_are_named(t
     save_file(load_file(tmp_path / "theirs" / "model.safetensors"), tmp_path / "bare.safetensors")
     with pytest.raises(WeightsError, match=r"the tensors do not show heads, mlp, norm_eps: add the config\.json"):
         load_model(tmp_path / "bare.safetensors")
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@torch.no_grad()
+def test_dinov3_files_as_published_by_its_authors(transformers, tmp_path, gated):
+    """Their keys have a bias that a mask removes, the registers are storage tokens, and a gated MLP is w1, w2, w3."""
+    options = dict(use_gated_mlp=True, hidden_act="silu") if gated else {}
+    theirs = build(transformers, "DINOv3ViTModel", num_register_tokens=2, key_bias=True, **MLP, **options)
+    theirs.save_pretrained(tmp_path / "theirs")
+    state = load_file(tmp_path / "theirs" / "model.safetensors")
+    published = {"rope_embed.periods": torch.ones(4), "mask_token": torch.zeros(1, 48),
+                 "cls_token": state["embeddings.cls_token"], "storage_tokens": state["embeddings.register_tokens"],
+                 "patch_embed.proj.weight": state["embeddings.patch_embeddings.weight"],
+                 "patch_embed.proj.bias": state["embeddings.patch_embeddings.bias"],
+                 "norm.weight": state["norm.weight"], "norm.bias": state["norm.bias"]}  # fmt: skip
+    mlp = {"gate_proj": "w1", "up_proj": "w2", "down_proj": "w3"} if gated else {"up_proj": "fc1", "down_proj": "fc2"}
+    names = {f"mlp.{a}": f"mlp.{b}" for a, b in mlp.items()} | {"attention.o_proj": "attn.proj"}
+    for i in range(2):
+        layer, block = f"layer.{i}.", f"blocks.{i}."
+        for part in ("weight", "bias"):
+            for a, b in ({"norm1": "norm1", "norm2": "norm2"} | names).items():
+                published[f"{block}{b}.{part}"] = state[f"{layer}{a}.{part}"]
+            qkv = [state[f"{layer}attention.{p}_proj.{part}"] for p in "qkv"]
+            published[f"{block}attn.qkv.{part}"] = torch.cat(qkv)
+        published[f"{block}attn.qkv.bias_mask"] = torch.cat([torch.ones(48), torch.zeros(48), torch.ones(48)])
+        for n in (1, 2):
+            published[f"{block}ls{n}.gamma"] = state[f"{layer}layer_scale{n}.lambda1"]
+    for name, module in theirs.named_modules():
+        if name.endswith("k_proj"):
+            module.bias.zero_()
+    torch.save(published, tmp_path / "dinov3.pth")
+    ours = load_model(tmp_path / "dinov3.pth", config={"heads": 3})
+    for size in ((32, 32), (48, 24)):
+        images = random_images(size)
+        assert_near(ours(images), theirs(images).last_hidden_state[:, 0])

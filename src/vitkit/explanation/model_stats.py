@@ -62,8 +62,8 @@ def position_similarity(model: ViT) -> PositionSimilarity | None:
         table, description = model.pos_embed[0, model.class_rows :].float(), "Cosine similarity of position embeddings"
     elif c.position == "sincos":
         table, description = sincos_table(c.grid, c.width), "Cosine similarity of the fixed sine-cosine positions"
-    elif (rope := model.rope(c.grid)) is not None:
-        table = torch.cat(rope, dim=1)
+    elif c.rotates:
+        table = torch.cat(model.rope(c.grid), dim=1)
         description = "Mean cosine of the angles between rotary positions"
     else:
         return None

@@ -42,7 +42,8 @@ class DynamicSizeViT(ViT):
         self.rows: Tensor
         self.columns: Tensor
         for name, old, longest in (("rows", c.grid[0], max_grid[0]), ("columns", c.grid[1], max_grid[1])):
-            self.register_buffer(name, resampling_matrices(old, longest, c.position_resample), persistent=False)
+            matrices = resampling_matrices(old, longest, c.position_resample, c.position_antialias, c.position_offset)
+            self.register_buffer(name, matrices, persistent=False)
 
     def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
         if self.pos_embed is None:
@@ -53,13 +54,14 @@ class DynamicSizeViT(ViT):
         return class_position, rearrange(rows @ planes @ columns.mT, "d gh gw -> (gh gw) d")
 
 
-def resampling_matrices(old: int, longest: int, mode: str) -> Tensor:
+def resampling_matrices(old: int, longest: int, mode: str, antialias: bool = True, offset: float = 0.0) -> Tensor:
     """Return (longest, longest, old): the first n rows of entry n - 1 resample `old` values to n, as torch does."""
     # One image of all unit vectors: for images of width 1, torch 2.13 returns the first row for every row.
     units = torch.eye(old)[None, None]
     matrices = torch.zeros(longest, longest, old)
     for n in range(1, longest + 1):
-        matrices[n - 1, :n] = F.interpolate(units, size=(n, old), mode=mode, antialias=True)[0, 0]
+        how = {"scale_factor": ((n + offset) / old, 1.0)} if offset and n != old else {"size": (n, old)}
+        matrices[n - 1, :n] = F.interpolate(units, mode=mode, antialias=antialias, **how)[0, 0]
     return matrices
 
 

@@ -92,7 +92,8 @@ class ViT(nn.Module):
         if self.reg_token is not None:
             tokens.append(self.reg_token.expand(images.shape[0], -1, -1))
         tokens.append(self.patch_embed(images) + patch_position)
-        return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), self.rope(grid, images.device)
+        rope = self.rope(grid, images.device) if self.config.rotates else None
+        return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), rope
 
     def _positions(self, grid: Pair) -> tuple[Tensor | float, Tensor | float]:
         """Return what is added to the class tokens and to the patch tokens."""
@@ -109,11 +110,9 @@ class ViT(nn.Module):
         c = self.config
         return resample_table(table, c.grid, grid, c.position_resample, c.position_antialias, c.position_offset)
 
-    def rope(self, grid: Pair, device: torch.device | None = None) -> Rope | None:
-        """Return the rotation of every patch of a grid; None for models without rotary positions."""
+    def rope(self, grid: Pair, device: torch.device | None = None) -> Rope:
+        """Return the rotation of every patch of a grid, for models with rotary positions."""
         c = self.config
-        if not c.rotates:
-            return None
         return axial_rope(grid, c.head_width, device, c.rope_unit, c.rope_base, c.rope_offset, c.rope_grid)
 
     def _run(self, block: nn.Module, x: Tensor, rope: Rope | None, capture: Capture | None = None) -> Tensor:

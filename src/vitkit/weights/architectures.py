@@ -24,6 +24,8 @@ _SIGLIP = {768: 12, 1024: 16, 1152: 16, 1536: 16}
 _CLIP = {width: HEADS[width] for width in (256, 512, 640, 768, 896, 1024, 1280, 1408, 1664)}
 _DINOV3 = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}
 _EVA02 = dict(position="learned_rotary", rope_unit="patch", rope_base=1e4, rope_grid=(16, 16))
+_MAP = dict(pooling="attention", pool_heads=8)
+_TOKENS = dict(pooling="mean", final_norm="none")
 _PE = dict(position="learned_rotary", rope_unit="patch", rope_base=1e4, norm_eps=1e-5)
 
 
@@ -49,11 +51,12 @@ _ROPE = dict(rope_unit="patch", rope_base=100.0)
 FAMILIES = (
     Family(
         r"(vit_(tiny|small|base|large|huge|giant|gigantic)_patch\d+_\d+(_miil)?|vit_small_patch16_36x1_224"
-        r"|vit_base_patch\d+_plus_\d+|vit_intern300m_patch14_448|test_vit2?|flexivit_\w+|deit3?_\w+|eva_large_\w+"
+        r"|vit_base_patch\d+_plus_\d+|test_vit2?|flexivit_\w+|deit3?_\w+|eva_large_\w+"
         r"|vit_\w+_dinov2|vit_\w+_tipsv2)",
         heads={**HEADS, 1536: 24},
-        shown=dict(cls=True, table=True, pre_norm=False, pool=False, rms=False, sub="none", q_bias=False),
+        shown=dict(cls=True, table=True, pre_norm=False, pool=False, rms=False, sub="none", q_bias=False, norm=True),
     ),
+    Family(r"vit_intern300m_patch14_448", {"final_norm": "none"}, {1024: 16}, dict(cls=True, norm=False, rms=False)),
     Family(r"test_vit3", {"pooling": "attention"}, shown=dict(cls=False, reg=True, pool=True, pre_norm=False)),
     Family(r"test_vit4", {"norm": "rms"}, {96: 3}, dict(rms=True, cls=True)),
     Family(r"vit_base_patch16_gap_224", heads={768: 16}, shown={**_NO_CLASS, "reg": False, "fc_norm": False}),
@@ -75,7 +78,8 @@ FAMILIES = (
     Family(r"eva_giant_patch14_\w+", heads={1408: 16}, shown=dict(cls=True, q_bias=True, gated=False, table=True)),
     Family(r"eva02_(tiny|small|base|large)_\w+", _EVA02, shown=dict(cls=True, gated=True, q_bias=True, table=True),
            rotary_order="ij"),
-    Family(r"vit_\w+_(dinov3(_qkvb)?|lingbot)", {"position": "rotary", "norm_eps": 1e-5}, _DINOV3, dict(table=False)),
+    Family(r"vit_\w+_(dinov3(_qkvb)?|lingbot)", {"position": "rotary", "norm_eps": 1e-5, "pooling": "mean"},
+           _DINOV3, dict(table=False)),
     Family(r"vit_\w+_patch16_rope_224", {"position": "rotary", **_ROPE}, shown=dict(table=False), rotary_order="xy"),
     Family(r"vit_\w+_patch16_rope_ape_224", {"position": "learned_rotary", **_ROPE},
            shown=dict(cls=True, table=True, gamma=True, pre_norm=False, q_bias=False), rotary_order="xy"),
@@ -85,11 +89,11 @@ FAMILIES = (
         Family(rf"vit_pe_{names}", {**_PE, "rope_grid": (side, side), "rope_offset": offset, **pool}, heads,
                dict(pre_norm=True, table=True), rotary_order="xy")
         for names, side, offset, pool, heads in (
-            (r"core_base_patch16_224", 14, 1.0, {"pool_heads": 8}, HEADS),
-            (r"core_(tiny|small|large)_patch\d+_\d+", 24, 1.0, {"pool_heads": 8}, HEADS),
-            (r"core_gigantic_patch14_448", 32, 0.0, {"pool_heads": 8}, {1536: 16}),
-            (r"(lang|spatial)_gigantic_patch14_448", 32, 0.0, {}, {1536: 16}),
-            (r"(lang|spatial)_(tiny|small|base|large)_patch\d+_\d+", 32, 1.0, {}, HEADS),
+            (r"core_base_patch16_224", 14, 1.0, _MAP, HEADS),
+            (r"core_(tiny|small|large)_patch\d+_\d+", 24, 1.0, _MAP, HEADS),
+            (r"core_gigantic_patch14_448", 32, 0.0, _MAP, {1536: 16}),
+            (r"(lang|spatial)_gigantic_patch14_448", 32, 0.0, _TOKENS, {1536: 16}),
+            (r"(lang|spatial)_(tiny|small|base|large)_patch\d+_\d+", 32, 1.0, _TOKENS, HEADS),
         )
     ),
 )  # fmt: skip
@@ -114,9 +118,13 @@ def find_family(
 
     Raise if vitkit does not compute the architecture exactly, or if the tensors leave a choice that `given` does not.
     """
-    traits = find_traits(names, tensors)
-    if not name:
-        return _by_tensors(traits, tensors["patch_embed.proj.weight"].shape[0], given, where)
+    if name:
+        return by_name(name, where)
+    return _by_tensors(find_traits(names, tensors), tensors["patch_embed.proj.weight"].shape[0], given, where)
+
+
+def by_name(name: str, where: object) -> Family:
+    """Return the family of one of timm's architecture names; raise if vitkit does not compute it exactly."""
     for family in FAMILIES:
         if re.fullmatch(family.names, name) and not _reason(name):
             return family
@@ -149,6 +157,7 @@ def find_traits(names: Collection[str], tensors: Mapping[str, Tensor]) -> dict[s
         "table": has("pos_embed"),
         "pre_norm": has("norm_pre.weight"),
         "fc_norm": has("fc_norm.weight"),
+        "norm": has("norm.weight", "fc_norm.weight"),
         "pool": has("attn_pool.latent"),
         "gamma": has("blocks.0.gamma_1"),
         "rms": not has("blocks.0.norm1.bias"),

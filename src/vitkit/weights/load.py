@@ -123,6 +123,8 @@ def load_foreign_checkpoint(
     path = find_weights(source)
     raw, note = read_tensors(path)
     sidecar = read_sidecar(path)
+    if architecture or sidecar.architecture:
+        architectures.by_name(architecture or sidecar.architecture, path)
     layout = detect_layout(raw, path)
     state = import_state_dict(layout, raw, path)
     tensors = _as_float32(state.tensors, path)
