@@ -47,9 +47,7 @@ HALF, FULL = torch.bfloat16, torch.float32
     (HALF, False, True, 65, 0.0, [HALF]),
     (FULL, True, True, 65, 0.0, [FULL]),
 ])  # fmt: skip
-def test_other_kernels_run_only_bf16_training_and_dropout(
-    monkeypatch, dtype, grad, units, tokens, dropout, runs_in
-):
+def test_other_kernels_run_only_bf16_training_and_dropout(monkeypatch, dtype, grad, units, tokens, dropout, runs_in):
     """`runs_in` lists the dtypes in which the fused kernel runs; it is empty for plain products."""
     seen: list[torch.dtype] = []
     real = torch.nn.functional.scaled_dot_product_attention
