@@ -3,8 +3,7 @@
     python -m tests.faults.kill --kills 100 [--data-parallel]
 
 Every step is saved, so many kills hit a save. The number of worker processes changes from start to start. With
---data-parallel two cores share each step. Prints one line per kill and the two hashes. Exits
-with 1 if they differ.
+--data-parallel two cores share each step. Prints one line per kill and the two hashes. Exits with 1 if they differ.
 """
 
 import argparse

@@ -51,7 +51,8 @@ def write_run_info(folder: Path, recipe: Recipe, data: Dataset) -> None:
 def record_choice(folder: Path, choice: str, cores: int) -> None:
     """Add to environment.json what the run has chosen by itself: its precision, and the cores that share a step."""
     path = folder / "environment.json"
-    write_json(path, {**_read_json(path), "choice": choice, "cores_per_step": cores})
+    known = _read_json(path) if path.exists() else {}
+    write_json(path, {**known, "choice": choice, "cores_per_step": cores})
 
 
 def is_restart(folder: Path) -> bool:

@@ -286,11 +286,11 @@ class Trainer:
         context, state, clock = self.context, self.state, self.state.clock
         if not state.tuned.made:
             state.tuned = tune(context.recipe, clock.total, context.world)
+        context.world.on_main(lambda: record_choice(context.folder, state.tuned.description, self.cores))
         context.log.info(f"{context.task.data.name}: {self._describe()}")
         if clock.step == 0:
             if clock.minutes:
                 self._measure_speed()
-            context.world.on_main(lambda: record_choice(context.folder, state.tuned.description, self.cores))
             self._save()
 
     def _trial(self, batch: Batch) -> None:
