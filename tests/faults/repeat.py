@@ -3,12 +3,13 @@
     python -m tests.faults.repeat --runs 200
 
 Precision and compilation are left to the run (`auto`), two threads share each step, and the model has dropout and
-stochastic depth. Every run has an empty cache of its own. A new process is started for every fifth run, and every
+stochastic depth. Every run has an empty cache of its own. A new process is started for every tenth run, and every
 second process competes with a busy one. Prints one line per run. Exits with 1 if there is more than one set of weights.
 """
 
 import argparse
 import collections
+import datetime
 import json
 import os
 import subprocess
@@ -16,11 +17,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-RUNS_PER_PROCESS = 5
+import torch
+
+from vitkit.training.run_dir import describe_environment
+
+RUNS_PER_PROCESS = 10
 SETTINGS = [
-    "config.depth=2", "config.dropout=0.1", "config.attention_dropout=0.1", "config.drop_path=0.2", "budget.epochs=0.6",
-    "budget.validate_every=0.3", "optimizer.name=muon", "machine.precision=auto", "machine.compile=auto",
-    "machine.threads=2",
+    "config.depth=2", "config.width=32", "config.mlp_width=64", "config.dropout=0.1", "config.attention_dropout=0.1",
+    "config.drop_path=0.2", "budget.epochs=0.3", "budget.validate_every=0.2", "optimizer.name=muon",
+    "machine.precision=auto", "machine.compile=auto", "machine.threads=2",
 ]  # fmt: skip
 
 RUN = """
@@ -62,12 +67,6 @@ def campaign(runs: int, folder: Path, verbose: bool = True) -> collections.Count
 
 
 def heading() -> str:
-    import datetime
-
-    import torch
-
-    from vitkit.training.run_dir import describe_environment
-
     machine = describe_environment()
     flags = [name for name, present in torch.cpu.get_capabilities().items() if present is True]
     return (
