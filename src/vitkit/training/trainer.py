@@ -269,10 +269,7 @@ class Trainer:
         return max(1, round(epochs * count / self.context.batch_size))
 
     def _image_size(self, step: int) -> tuple[int, int]:
-        return self._image_size_at(self.state.clock.progress_at(step))
-
-    def _image_size_at(self, progress: float) -> tuple[int, int]:
-        patch = self.state.model.config.patch_size
+        progress, patch = self.state.clock.progress_at(step), self.state.model.config.patch_size
         return image_size(progress, self.context.recipe.schedule, self.context.task.preprocess.size, patch)
 
     def _threads_between_steps(self) -> int:
