@@ -23,12 +23,14 @@ from torch import nn
 from torch.testing import assert_close
 
 import vitkit
-from vitkit.model.block import MLP, Block, DropPath
+from vitkit.model.block import MLP, Block
+from vitkit.model.dropout import DropPath
 
 source(Block.forward)
 
 # %% [markdown]
-# (`ls1`, `ls2` and `drop_path` do nothing unless you ask for them; the end of the chapter says what they are for.)
+# (`ls1`, `ls2`, `drop_path1` and `drop_path2` do nothing unless you ask for them. The end of the chapter says what they
+# are for.)
 #
 # ## The MLP: each token by itself
 #

@@ -134,7 +134,7 @@ print("optimizer:", recipe.optimizer)
 # *minutes*: it times a few steps and plans the whole schedule to end on time.
 
 # %%
-single = ["machine.threads=1", "machine.precision=fp32", "machine.compile=off"]  # one core, no trials
+single = ["machine.threads=1", "machine.precision=fp32", "machine.compile=off"]  # one core, float32
 if cifar:
     changes = ["budget.minutes=2", "budget.validate_every=0.25", *single]
 else:

@@ -9,6 +9,7 @@ from vitkit.data.dataset import ArrayImages, Split
 from vitkit.features import cache as module
 from vitkit.features import cached_features
 from vitkit.model import ViT
+from vitkit.runtime.threaded_inference import torch_threads
 
 
 @pytest.fixture
@@ -52,6 +53,14 @@ def test_other_weights_preprocessing_images_or_order_miss_the_cache(model: ViT, 
         model.blocks[1].mlp.fc2.bias[3] += 1e-3
     cached_features(model, split, SEEN)
     assert made == [30, 30, 29, 30, 30, 30, 30]
+
+
+def test_another_number_of_threads_or_batch_size_misses_the_cache(model: ViT, split: Split, made: list[int]) -> None:
+    """They change the rounding, and a linear probe must not depend on what an earlier run has left in the cache."""
+    for threads, batch_size in ((1, 64), (2, 64), (1, 32), (1, 64)):
+        with torch_threads(threads):
+            cached_features(model, split, SEEN, batch_size=batch_size)
+    assert made == [30, 30, 30]
 
 
 @pytest.mark.parametrize("place", [-3, -1000, 40])

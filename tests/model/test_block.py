@@ -3,7 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from vitkit.model.block import MLP, Block, DropPath, LayerScale, SwiGLU
+from vitkit.model.block import MLP, Block, LayerScale, SwiGLU
+from vitkit.model.dropout import DropPath
 
 from .small import small_config, small_model
 
@@ -79,9 +80,9 @@ def test_a_dropped_block_passes_its_input_through():
 
 
 def test_drop_path_rises_linearly_over_the_depth():
-    rates = [block.drop_path.rate for block in small_model(depth=5, drop_path=0.4).blocks]
+    rates = [block.drop_path1.rate for block in small_model(depth=5, drop_path=0.4).blocks]
     assert rates == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
-    assert small_model(depth=1, drop_path=0.4).blocks[0].drop_path.rate == 0
+    assert small_model(depth=1, drop_path=0.4).blocks[0].drop_path1.rate == 0
 
 
 @pytest.mark.parametrize("kind", ["gelu", "swiglu"])

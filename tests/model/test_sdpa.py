@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from vitkit.model.attention import attention_weights
+from vitkit.model.dropout import Dropout
 from vitkit.model.sdpa import SHORT, attend, fused, in_float32, plain
 
 
@@ -41,11 +42,12 @@ HALF, FULL = torch.bfloat16, torch.float32
     (HALF, True, False, 65, 0.0, [FULL]),
     (HALF, True, True, SHORT, 0.0, []),
     (HALF, True, True, SHORT + 1, 0.0, [FULL]),
-    (HALF, True, True, 65, 0.1, [FULL]),
+    (HALF, True, True, 65, 0.1, []),
+    (FULL, True, True, 65, 0.1, []),
     (HALF, False, True, 65, 0.0, [HALF]),
     (FULL, True, True, 65, 0.0, [FULL]),
 ])  # fmt: skip
-def test_another_kernel_is_used_only_for_bf16_training(monkeypatch, dtype, grad, units, tokens, dropout, runs_in):
+def test_other_kernels_run_only_bf16_training_and_dropout(monkeypatch, dtype, grad, units, tokens, dropout, runs_in):
     """`runs_in` lists the dtypes in which the fused kernel runs; it is empty for plain products."""
     seen: list[torch.dtype] = []
     real = torch.nn.functional.scaled_dot_product_attention
@@ -56,7 +58,7 @@ def test_another_kernel_is_used_only_for_bf16_training(monkeypatch, dtype, grad,
 
     monkeypatch.setattr("vitkit.model.sdpa.F.scaled_dot_product_attention", watched)
     monkeypatch.setattr("vitkit.model.sdpa._HAS_NATIVE_BF16", units)
-    assert attend(*qkv(tokens, dtype, grad), dropout).dtype == dtype
+    assert attend(*qkv(tokens, dtype, grad), Dropout(dropout).train()).dtype == dtype
     assert seen == runs_in
 
 

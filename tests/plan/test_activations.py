@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from vitkit.model import ViTConfig, create_model
+from vitkit.model.dropout import dropout_layers
 from vitkit.plan.activations import activations
 from vitkit.plan.job import Job
 from vitkit.training.loss import soft_targets, supervised_loss
@@ -18,6 +19,8 @@ def saved_bytes(config: ViTConfig, precision: str = "fp32", checkpoint: bool = F
     """Return the bytes of all storages that the graph of a loss saves, without parameters and images."""
     model = create_model(config, seed=0).train()
     model.set_grad_checkpointing(checkpoint)
+    for layer in dropout_layers(model):  # as in a training run
+        layer.seeds = torch.arange(BATCH, dtype=torch.int32)
     images = torch.rand(BATCH, config.in_channels, *config.image_size)
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), images)}
     weight_copies = {tuple(s) for p in model.parameters() if p.ndim >= 2 for s in (p.shape, p.shape[::-1])}
@@ -54,6 +57,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "layer scale": dict(layer_scale=1e-5),
     "drop path": dict(drop_path=0.2),
     "dropout": dict(dropout=0.1),
+    "attention dropout": dict(attention_dropout=0.1),
     "swiglu": dict(mlp="swiglu"),
     "quick_gelu": dict(mlp="quick_gelu", pre_norm=True),
     "linear patches": dict(patch_embed="linear"),

@@ -9,7 +9,7 @@ from vitkit.runtime.device import BF16, bf16_inference_pays, bf16_support, omp_t
         ({"avx2": True, "avx512_bf16": False, "amx_bf16": False}, False, BF16.EMULATED),
         ({"avx2": True, "avx512_bf16": True, "amx_bf16": False}, False, BF16.VECTOR),
         ({"avx2": True, "avx512_bf16": True, "amx_bf16": True}, True, BF16.MATRIX),
-        ({"cpu_name": "unknown"}, False, BF16.VECTOR),
+        ({"cpu_name": "unknown"}, False, BF16.EMULATED),
     ],
 )
 def test_bf16_support_of_a_cpu_comes_from_its_instructions(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.recorded import losses, samples_by_step
+from tests.training.recorded import losses, masks, samples_by_step
 
 SETTINGS = [
     "budget.epochs=0.5", "budget.validate_every=0.25", "batch=54", "config.depth=2", "config.stem=(8,)",
-    "augment.mixup=0.5",
+    "augment.mixup=0.5", "config.dropout=0.1", "config.attention_dropout=0.1", "config.drop_path=0.2",
     "optimizer.name=muon", "optimizer.lr=5e-4", "optimizer.ema=0.9", "machine.micro_batch=13",
     "machine.precision=fp32", "machine.compile=off", "keep.every_minutes=0", "keep.last=100",
 ]  # fmt: skip
@@ -44,6 +44,7 @@ def assert_same_run(folder: Path, name: str, result: dict, single: dict) -> None
     """Assert equal samples in every step, and equal numbers up to rounding."""
     mine, theirs = (samples_by_step(folder / f"{n}-samples") for n in (name, "single"))
     assert mine == theirs
+    assert masks(folder / f"{name}-samples") == masks(folder / "single-samples")
     assert len(mine) == single["steps"] == result["steps"]
     assert losses(folder / f"{name}-samples") == pytest.approx(losses(folder / "single-samples"), rel=ROUNDING)
     for split in ("val", "test"):

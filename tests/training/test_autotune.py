@@ -1,18 +1,17 @@
-"""Which settings are tried, and which a resumed run keeps."""
+"""Which settings a run chooses by itself, and which a resumed run keeps."""
 
+import json
+import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from vitkit.data.loader import Batch
 from vitkit.training import get_recipe
-from vitkit.training import trainer as loop
-from vitkit.training.autotune import TunedSettings, apply_explicit, bf16_candidates, tune
+from vitkit.training.autotune import MIN_STEPS_TO_COMPILE, TunedSettings, apply_explicit, tune
 from vitkit.training.distributed import World
 from vitkit.training.recipe import Budget, Machine, Recipe
 from vitkit.training.train import train
@@ -21,19 +20,42 @@ CPU = World(0, 1, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
-    ("said", "tried"),
+    ("capabilities", "bf16"),
     [
-        ({"avx2": True, "avx512_bf16": False, "amx_bf16": False}, [False]),
-        ({"avx2": True, "avx512_bf16": True, "amx_bf16": False}, [False, True]),
-        ({"cpu_name": "no information"}, [False, True]),
+        ({"avx2": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx2": True, "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"cpu_name": "no information"}, False),
     ],
 )
-def test_bf16_is_tried_only_if_it_may_be_faster(
-    said: dict[str, bool], tried: list[bool], monkeypatch: pytest.MonkeyPatch
+def test_bf16_is_chosen_by_the_instructions_of_the_processor(
+    capabilities: dict[str, bool], bf16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: said)
-    assert bf16_candidates(Recipe(), CPU) == tried
-    assert bf16_candidates(Recipe(machine=Machine(precision="bf16")), CPU) == [True]
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: False)
+    assert tune(Recipe(), 100, CPU).bf16 is bf16
+    assert tune(Recipe(machine=Machine(precision="bf16")), 100, CPU).bf16
+    assert not tune(Recipe(machine=Machine(precision="fp32")), 100, CPU).bf16
+
+
+@pytest.mark.parametrize(
+    ("device", "machine", "minutes", "steps", "compiles"),
+    [
+        ("cpu", Machine(), 90, 0, False),
+        ("cpu", Machine(), 0, 100_000, False),
+        ("cpu", Machine(compile="on"), 0, 1, True),
+        ("cuda", Machine(), 0, MIN_STEPS_TO_COMPILE, True),
+        ("cuda", Machine(), 0, MIN_STEPS_TO_COMPILE - 1, False),
+        ("cuda", Machine(), 10, 0, True),
+        ("cuda", Machine(), 9, 100_000, False),
+        ("cuda", Machine(compile="off"), 90, 0, False),
+    ],
+)
+def test_steps_are_compiled_in_long_runs_on_a_gpu(
+    device: str, machine: Machine, minutes: float, steps: int, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: True)
+    recipe = Recipe(machine=machine, budget=Budget(minutes=minutes))
+    assert tune(recipe, steps, World(0, 1, torch.device(device))).compile is compiles
 
 
 def test_a_resumed_run_keeps_tuned_settings_unless_its_recipe_is_explicit() -> None:
@@ -45,56 +67,20 @@ def test_a_resumed_run_keeps_tuned_settings_unless_its_recipe_is_explicit() -> N
     assert apply_explicit(chosen, Machine(micro_batch=64)).micro_batch == 16, "memory was short"
 
 
-def takes(plain: float, compiled: float) -> Callable[[TunedSettings], None]:
-    """Return a trial that takes this many milliseconds."""
-    return lambda choice: time.sleep((compiled if choice.compile else plain) / 1000)
-
-
-def fails(choice: TunedSettings) -> None:
-    time.sleep(0.001)
-    if choice.compile:
-        raise RuntimeError("no OpenMP")
-
-
-BF16 = Machine(precision="bf16")
-
-
-@pytest.mark.parametrize(
-    ("trial", "machine", "minutes", "compiles"),
-    [
-        (takes(20, 1), BF16, 90, True),
-        (takes(1, 20), BF16, 90, False),
-        (takes(20, 1), BF16, 10, False),  # too short for a trial
-        (takes(20, 1), Machine(precision="fp32"), 90, False),
-        (takes(1, 20), Machine(precision="bf16", compile="on"), 10, True),
-        (takes(20, 1), Machine(precision="bf16", compile="off"), 90, False),
-        (fails, BF16, 90, False),
-    ],
-)
-def test_steps_are_compiled_on_a_cpu_if_a_trial_is_faster(
-    trial: Callable[[TunedSettings], None],
-    machine: Machine,
-    minutes: float,
-    compiles: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: name)
-    recipe = Recipe(machine=machine, budget=Budget(minutes=minutes))
-    assert tune(recipe, 0, trial, CPU) == TunedSettings(True, bf16=machine.precision == "bf16", compile=compiles)
-
-
-def test_trials_use_the_final_image_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, original = [], loop.Trainer._trial
-
-    def trial(run: loop.Trainer, batch: Batch, choice: TunedSettings) -> None:
-        tried.append(batch.images.shape[-1])
-        original(run, batch, choice)
-
-    monkeypatch.setattr(loop.Trainer, "_trial", trial)
-    monkeypatch.setattr("torch.cpu.get_capabilities", dict)  # unknown support of bf16, so that it is tried
-    settings = ["config.depth=1", "budget.epochs=0.1", "machine.precision=auto", "schedule.sizes=[[0,0.5],[0.5,1]]"]
-    train(get_recipe("digits").override(settings), tmp_path, quiet=True)
-    assert set(tried) == {8}
+def test_no_clock_affects_the_choice_and_the_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every clock jumps at random, as if other programs disturbed the run."""
+    settings = ["config.depth=1", "budget.epochs=0.1", "machine.precision=auto", "machine.compile=auto"]
+    recipe, digests, before = get_recipe("digits").override(settings), set(), (time.monotonic, time.perf_counter)
+    for seed in range(4):
+        draw = random.Random(seed)
+        for name, clock in zip(("monotonic", "perf_counter"), before, strict=True):
+            monkeypatch.setattr(time, name, lambda clock=clock, draw=draw: clock() + draw.uniform(0, 100))
+        folder = tmp_path / str(seed)
+        digests.add(train(recipe, folder, quiet=True).weights_sha256)
+        recorded = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        assert recorded["choice"] == tune(recipe, 1, CPU).description
+        assert recorded["cores_per_step"] == 1
+    assert len(digests) == 1
 
 
 COMPILED = """
@@ -107,7 +93,7 @@ print(train(get_recipe("digits").override(sys.argv[2:]), sys.argv[1], quiet=True
 
 @pytest.mark.slow
 def test_compiled_steps_are_equal_up_to_rounding(tmp_path: Path) -> None:
-    settings = ["config.depth=1", "budget.epochs=0.1"]
+    settings = ["config.depth=1", "config.dropout=0.1", "config.attention_dropout=0.1", "budget.epochs=0.1"]
     plain = train(get_recipe("digits").override(settings), tmp_path / "plain", quiet=True).val["nll"]
     # In a new process: here, the compiler would see the type checks of the tests.
     words = [sys.executable, "-c", COMPILED, str(tmp_path / "compiled"), *settings, "machine.compile=on"]

@@ -9,6 +9,7 @@ import torch
 
 from tests.training.small import load_latest, recipe, run, uninterrupted_and_resumed
 from vitkit.errors import WorkError
+from vitkit.model import dropout
 from vitkit.training import trainer as loop
 from vitkit.training.run_dir import read_recipe
 from vitkit.training.train import train
@@ -18,11 +19,7 @@ from vitkit.weights.load import load_model
 def test_a_run_killed_before_its_first_step_gives_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trials of precision and speed leave no trace in the state."""
     automatic = ("machine.precision=auto", "machine.compile=auto")
-    monkeypatch.setattr(
-        "vitkit.training.autotune._step_seconds", lambda trial, candidates: [(trial(c), 1.0)[1] for c in candidates]
-    )  # the trials run, and their times are equal
     uninterrupted = run(tmp_path / "uninterrupted", *automatic)
 
     def killed(self: loop.Trainer) -> None:
@@ -62,10 +59,34 @@ def test_pretrained_weights_are_trained_in_training_mode(tmp_path: Path, monkeyp
 
 
 def test_micro_batches_change_the_result_by_rounding_only(tmp_path: Path) -> None:
-    options = ("optimizer.ema=0", "config.dropout=0.0", "config.drop_path=0.0", "optimizer.lr=1e-4")
+    options = ("optimizer.ema=0", "config.attention_dropout=0.1", "optimizer.lr=1e-4")
     whole, parts = (run(tmp_path / n, *options, f"machine.micro_batch={m}") for n, m in (("a", 0), ("b", 8)))
     assert whole.val["nll"] == pytest.approx(parts.val["nll"], rel=1e-4)
     assert whole.weights_sha256 != parts.weights_sha256
+
+
+def test_images_lose_the_same_activations_in_any_micro_batch_and_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masks are compared bit by bit; `test_distributed.py` compares those of two processes."""
+    draw, seen = dropout.keep_mask, set()
+
+    def noted(seeds: torch.Tensor, shape: tuple[int, ...], rate: float) -> torch.Tensor:
+        masks = draw(seeds, shape, rate)
+        seen.update((int(seed), mask.numpy().tobytes()) for seed, mask in zip(seeds, masks, strict=True))
+        return masks
+
+    monkeypatch.setattr(dropout, "keep_mask", noted)
+    found = []
+    for name, change in enumerate(("micro_batch=4", "micro_batch=8", "threads=2", "checkpoint_blocks=true")):
+        seen.clear()
+        result = run(tmp_path / str(name), "config.attention_dropout=0.1", "optimizer.lr=1e-4", f"machine.{change}")
+        found.append((result.val["nll"], set(seen)))
+    layers, images = 1 + 2 * 4 + 2, 7 * 32
+    assert len(found[0][1]) == layers * images
+    for nll, masks in found[1:]:
+        assert masks == found[0][1]
+        assert nll == pytest.approx(found[0][0], rel=1e-4)
 
 
 def test_out_of_memory_halves_the_micro_batch_and_keeps_the_step(
@@ -122,7 +143,7 @@ def test_explicit_machine_settings_apply_to_a_resumed_run(tmp_path: Path, monkey
     poison(monkeypatch, range(3))
     result = run(tmp_path / "run", "machine.precision=fp32", "machine.micro_batch=8", resume=True, epochs=1.0)
     _, numbers = load_latest(tmp_path / "run" / "checkpoints") or pytest.fail("no checkpoint")
-    assert numbers["choice"] == {"made": True, "bf16": False, "compile": False, "micro_batch": 8}
+    assert numbers["choice"] == {"made": True, "bf16": False, "compile": False, "micro_batch": 8, "image_dropout": True}
     assert result.skipped_updates > 5, "it may skip as many again"
     assert read_recipe(tmp_path / "run").machine.precision == "fp32", "so a second resume keeps it"
 

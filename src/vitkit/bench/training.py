@@ -53,7 +53,7 @@ def prepare(name: str, job: TrainingJob) -> Run:
             return F.cross_entropy(module(images[rows]).float(), labels[rows]), torch.zeros(())
 
     weights = sum(p.numel() for p in model.parameters())
-    parallel = DataParallelBackward(model, data_parallel_cores(c, weights) if library == "vitkit" else 1)
+    parallel = DataParallelBackward(model, data_parallel_cores(weights) if library == "vitkit" else 1)
 
     def step() -> Tensor:
         loss, _ = parallel.backward(loss_fn, slice(0, job.batch_size), 1.0)

@@ -142,7 +142,7 @@ class Plan:
             optimizer=self.optimizer,
             precision=self.precision or ("bf16" if self.gpus else "fp32"),
             device=device,
-            cores=data_parallel_cores(config, parameters(config).total, device),
+            cores=data_parallel_cores(parameters(config).total, device),
         )  # fmt: skip
 
     def _cluster(self, job: "Job", limit: float) -> "Cluster | None":

@@ -7,6 +7,7 @@ the order of the source. Arrays keep their order.
 """
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -198,6 +199,20 @@ class Split:
         if len(self) > CONTENT_LIMIT and self.hashes is None:
             rows = np.linspace(0, len(self) - 1, CONTENT_LIMIT).astype(np.int64)
         return fingerprint_split(self.labels, class_names, rows, self.subset(rows).content_hashes())
+
+    def order_digest(self) -> str:
+        """Return the SHA-256 of images and labels in their order. Images are identified by content if it is known.
+
+        Otherwise they are identified by their names, without the folder that all of them share.
+        """
+        total = hashlib.sha256(self.labels.astype("<i8").tobytes())
+        if self.hashes is not None:
+            total.update(self.hashes.tobytes())
+        else:
+            names = [self.images.name(i) for i in range(len(self))]
+            shared = len(os.path.commonprefix(names))  # noqa: RUF071  # rows of a file have names too
+            total.update("\0".join(name[shared:] for name in names).encode(errors="surrogateescape"))
+        return total.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Cache features on disk by content: the same weights and images are read back instead of extracted again.
 
 A file's name is the hash of everything that its content depends on: the weights below the classifier, the
-architecture, the preprocessing and the images in their order. Labels and file names are not part of it. The file
-stores the hash of its own tensors. If that does not match, the features are extracted again.
+architecture, the preprocessing, the images in their order, and what changes the rounding (threads, for example). Labels
+and file names are not part of it. The file stores the hash of its own tensors. If that does not match, the features are
+extracted again.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -22,6 +24,7 @@ from vitkit.errors import WorkError
 from vitkit.features.extract import HEAD_PREFIXES, Features, extract_features
 from vitkit.model import ViT
 from vitkit.runtime.cache_dir import cache_folder, prune
+from vitkit.runtime.threaded_inference import available_cores
 from vitkit.weights.state_dict import hash_weights
 
 MAX_BYTES = 4 * 2**30  # size of the cache; the least recently used files are removed first
@@ -37,7 +40,7 @@ def cached_features(
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Features:
     """Return the features of a split from the cache. If the cache does not have them, extract and store them."""
-    path = cache_folder() / "features" / f"{feature_key(model, split, preprocess)}.safetensors"
+    path = cache_folder() / "features" / f"{feature_key(model, split, preprocess, batch_size)}.safetensors"
     cached = _read(path)
     if cached and len(cached.skipped) <= corrupt_limit * len(split):
         with contextlib.suppress(OSError):
@@ -55,11 +58,13 @@ def cached_features(
     return features
 
 
-def feature_key(model: ViT, split: Split, preprocess: Preprocess) -> str:
+def feature_key(model: ViT, split: Split, preprocess: Preprocess, batch_size: int) -> str:
     """Return the SHA-256 of everything that the features depend on."""
     digest = hashlib.sha256(b"vitkit features 1\n")
     config = model.config.replace(num_classes=0, head_hidden=0).to_dict()
-    digest.update(json.dumps([config, preprocess.to_dict()], sort_keys=True).encode())
+    device, capability = str(next(model.parameters()).device), torch.backends.cpu.get_cpu_capability()
+    rounding = [torch.__version__, device, capability, available_cores(), batch_size]
+    digest.update(json.dumps([config, preprocess.to_dict(), rounding], sort_keys=True).encode())
     digest.update(hash_weights(model, without=HEAD_PREFIXES).encode())
     digest.update(split.content_hashes().tobytes())
     return digest.hexdigest()

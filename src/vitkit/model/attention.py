@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitkit.model.config import ViTConfig
+from vitkit.model.dropout import Dropout
 from vitkit.model.norm import make_norm
 from vitkit.model.pos_embed import Rope, apply_rope
 from vitkit.model.sdpa import Capture, attend
@@ -40,15 +41,15 @@ class Attention(nn.Module):
         self.q_norm, self.k_norm = (
             make_norm(config, config.head_width) if config.qk_norm else nn.Identity() for _ in "qk"
         )
-        self.attention_dropout = config.attention_dropout
+        self.attn_drop = Dropout(config.attention_dropout)
         self.norm = make_norm(config, inner) if config.sub_norm == "all" else nn.Identity()
         self.proj = nn.Linear(inner, config.width)
-        self.proj_drop = nn.Dropout(config.dropout)
+        self.proj_drop = Dropout(config.dropout)
 
     def forward(
         self, x: Float[Tensor, "b t d"], rope: Rope | None = None, capture: Capture | None = None
     ) -> Float[Tensor, "b t d"]:
         q, k, v = rearrange(self.qkv(x), "b t (qkv h e) -> qkv b h t e", qkv=3, h=self.heads)
         q, k = apply_rope(self.q_norm(q), rope), apply_rope(self.k_norm(k), rope)
-        heads = attend(q, k, v, self.attention_dropout if self.training else 0.0, capture)
+        heads = attend(q, k, v, self.attn_drop, capture)
         return self.proj_drop(self.proj(self.norm(rearrange(heads, "b h t e -> b t (h e)"))))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitkit.model.attention import Attention
 from vitkit.model.config import ViTConfig
+from vitkit.model.dropout import Dropout, DropPath
 from vitkit.model.norm import make_norm
 from vitkit.model.pos_embed import Rope
 from vitkit.model.sdpa import Capture
@@ -29,13 +30,13 @@ class Block(nn.Module):
         self.norm2 = make_norm(config)
         self.mlp = SwiGLU(config) if config.mlp == "swiglu" else MLP(config, sub_norm=config.sub_norm != "none")
         self.ls2 = _layer_scale(config)
-        self.drop_path = DropPath(drop_path)
+        self.drop_path1, self.drop_path2 = DropPath(drop_path), DropPath(drop_path)
 
     def forward(
         self, x: Float[Tensor, "b t d"], rope: Rope | None = None, capture: Capture | None = None
     ) -> Float[Tensor, "b t d"]:
-        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), rope, capture)))
-        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
+        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), rope, capture)))
+        x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
         return x
 
 
@@ -49,10 +50,10 @@ class MLP(nn.Module):
         self.act = _ACTIVATIONS[config.mlp]()
         self.norm = make_norm(config, hidden) if sub_norm else nn.Identity()
         self.fc2 = nn.Linear(hidden, config.width)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop1, self.drop2 = Dropout(config.dropout), Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        return self.drop(self.fc2(self.norm(self.drop(self.act(self.fc1(x))))))
+        return self.drop2(self.fc2(self.norm(self.drop1(self.act(self.fc1(x))))))
 
 
 class QuickGELU(nn.Module):
@@ -76,11 +77,11 @@ class SwiGLU(nn.Module):
         self.fc1 = nn.Linear(config.width, 2 * config.mlp_width)
         self.norm = make_norm(config, config.mlp_width) if config.sub_norm != "none" else nn.Identity()
         self.fc2 = nn.Linear(config.mlp_width, config.width)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop1, self.drop2 = Dropout(config.dropout), Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         gate, value = self.fc1(x).chunk(2, dim=-1)
-        return self.drop(self.fc2(self.norm(self.drop(F.silu(gate) * value))))
+        return self.drop2(self.fc2(self.norm(self.drop1(F.silu(gate) * value))))
 
 
 class LayerScale(nn.Module):
@@ -93,20 +94,6 @@ class LayerScale(nn.Module):
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         return x * self.gamma
-
-
-class DropPath(nn.Module):
-    """Stochastic depth (Huang et al. 2016): random images skip the branch, and the others are scaled up to match."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        if not self.training or self.rate == 0:
-            return x
-        keep = x.new_empty(x.shape[0], 1, 1).bernoulli_(1 - self.rate)
-        return x * keep / (1 - self.rate)
 
 
 def _layer_scale(config: ViTConfig) -> nn.Module:

@@ -3,6 +3,7 @@
 The fused kernel is used everywhere except for bf16 training on a CPU, where its backward is slow. There, plain products
 are twice as fast if the CPU has bf16 instructions and the sequence is short; otherwise float32 is faster, conversions
 included. `python benchmarks/attention.py` prints the measurements; benchmarks/results/attention.txt contains one run.
+Attention dropout uses plain products too, because no fused kernel can draw per image (dropout.py).
 """
 
 import math
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from vitkit.model.dropout import Dropout
 from vitkit.runtime.device import BF16, bf16_support
 
 # Called with q and k before the kernel runs. If it returns weights, the output is computed from them, in the graph.
@@ -27,34 +29,37 @@ def attend(
     q: Float[Tensor, "b h q e"],
     k: Float[Tensor, "b h t e"],
     v: Float[Tensor, "b h t e"],
-    dropout: float = 0.0,
+    dropout: Dropout | None = None,
     capture: Capture | None = None,
 ) -> Float[Tensor, "b h q e"]:
     """Return softmax(q kᵀ / √e) v. This is the one place where attention can be captured."""
     if capture is not None and (weights := capture(q, k)) is not None:
-        return F.dropout(weights, dropout, training=dropout > 0).to(v.dtype) @ v
+        return (weights if dropout is None else dropout(weights)).to(v.dtype) @ v
+    if dropout is not None and dropout.active:
+        return plain(q, k, v, dropout)
     if not _backward_is_slow(q):
-        return fused(q, k, v, dropout)
-    return plain(q, k, v) if uses_unfused_backward(q.shape[2], dropout) else in_float32(q, k, v, dropout)
+        return fused(q, k, v)
+    return plain(q, k, v) if uses_unfused_backward(q.shape[2]) else in_float32(q, k, v)
 
 
-def uses_unfused_backward(tokens: int, dropout: float = 0.0) -> bool:
+def uses_unfused_backward(tokens: int) -> bool:
     """Return whether bf16 training on this CPU uses plain products for sequences of this length."""
-    return _HAS_NATIVE_BF16 and tokens <= SHORT and not dropout
+    return _HAS_NATIVE_BF16 and tokens <= SHORT
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
 
 
-def in_float32(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+def in_float32(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     with torch.autocast(q.device.type, enabled=False):
-        return fused(q.float(), k.float(), v.float(), dropout).to(v.dtype)
+        return fused(q.float(), k.float(), v.float()).to(v.dtype)
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def plain(q: Tensor, k: Tensor, v: Tensor, dropout: Dropout | None = None) -> Tensor:
     with torch.autocast(q.device.type, enabled=False):
-        return ((q / math.sqrt(q.shape[3])) @ k.mT).softmax(dim=-1) @ v
+        weights = ((q / math.sqrt(q.shape[3])) @ k.mT).softmax(dim=-1)
+        return (weights if dropout is None else dropout(weights)) @ v
 
 
 def _backward_is_slow(q: Tensor) -> bool:

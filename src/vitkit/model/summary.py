@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitkit.model.block import DropPath
 from vitkit.model.config import Pair, ViTConfig
+from vitkit.model.dropout import Dropout
 from vitkit.model.vit import create_model
 
-_HIDDEN = (nn.Identity, nn.Dropout, DropPath)  # they do nothing in eval mode
+_HIDDEN = (nn.Identity, Dropout)  # they do nothing in eval mode
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from vitkit.errors import ConfigError
 from vitkit.model.attention import attention_weights
 from vitkit.model.block import Block
 from vitkit.model.config import Pair, ViTConfig
+from vitkit.model.dropout import Dropout
 from vitkit.model.head import AttentionPool, Pool, PreLogits
 from vitkit.model.info import ModelInfo
 from vitkit.model.init import init_weights
@@ -45,7 +46,7 @@ class ViT(nn.Module):
         self.class_rows = (c.class_token + c.distillation) if c.class_position else 0
         rows = c.grid[0] * c.grid[1] + self.class_rows
         self.pos_embed = nn.Parameter(torch.empty(1, rows, c.width)) if c.learns_positions else None
-        self.pos_drop = nn.Dropout(c.dropout)
+        self.pos_drop = Dropout(c.dropout)
         self.norm_pre = make_norm(c) if c.pre_norm else nn.Identity()
 
         self.blocks = nn.ModuleList(Block(c, c.drop_path * i / max(c.depth - 1, 1)) for i in range(c.depth))

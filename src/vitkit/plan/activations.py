@@ -17,6 +17,7 @@ from vitkit.model.sdpa import uses_unfused_backward
 from vitkit.plan.job import Job
 
 FLOAT = 4
+MASK = 1  # of dropout, per number
 STATISTICS = 2 * FLOAT  # mean and 1/σ of a LayerNorm, per token
 
 
@@ -63,7 +64,7 @@ def pixels(c: ViTConfig) -> int:
 def _attention(job: Job, t: int) -> int:
     c, n = job.config, job.matmul_bytes
     inner = c.heads * c.head_width
-    unfused = job.device == "cpu" and n != FLOAT and uses_unfused_backward(t, c.attention_dropout)
+    unfused = (job.device == "cpu" and n != FLOAT and uses_unfused_backward(t)) or c.attention_dropout > 0
     kernel = FLOAT if job.device == "cpu" and not unfused else n  # on a CPU, model/sdpa.py trains in float32
     saved = FLOAT * c.width + STATISTICS + n * c.width  # norm1: its input and, for qkv, its output
     saved += 4 * kernel * inner + (n * t if unfused else FLOAT) * c.heads  # weights, or the log-sum-exp of their rows
@@ -75,20 +76,20 @@ def _attention(job: Job, t: int) -> int:
         saved += n * inner  # the output, converted for the projection
     elif c.qk_norm or c.rotates:  # new queries and keys; the old ones share memory with the values
         saved += 2 * n * inner + n * inner  # and the output in another memory layout
-    if c.attention_dropout:  # the unfused kernel: weights, weights after dropout, and its mask
-        saved += 3 * kernel * c.heads * t
+    if c.attention_dropout:  # the weights after dropout, and its mask
+        saved += (n + MASK) * c.heads * t
     return saved
 
 
 def _mlp(c: ViTConfig, n: int) -> int:
     widths = {"gelu": 2, "gelu_tanh": 2, "quick_gelu": 3, "swiglu": 4}[c.mlp]
-    masks = 1 if c.dropout else 0
-    return FLOAT * c.width + STATISTICS + n * c.width + n * c.mlp_width * (widths + masks)
+    mask = MASK if c.dropout else 0
+    return FLOAT * c.width + STATISTICS + n * c.width + c.mlp_width * (n * widths + mask)
 
 
 def _branch_ends(c: ViTConfig, n: int) -> int:
     """The mask of dropout and the input of LayerScale, before a branch is added to the residual stream."""
-    return n * c.width * (bool(c.dropout) + (c.layer_scale is not None))
+    return c.width * (MASK * bool(c.dropout) + n * (c.layer_scale is not None))
 
 
 def _embed(c: ViTConfig, t: int, n: int) -> int:
@@ -100,7 +101,7 @@ def _embed(c: ViTConfig, t: int, n: int) -> int:
     if c.stem and c.patch_embed == "linear":
         saved += n * c.stem[-1] * height * width
     if c.dropout:
-        saved += FLOAT * t * c.width
+        saved += MASK * t * c.width
     if c.pre_norm:
         saved += t * (FLOAT * c.width + STATISTICS)
     return saved

@@ -22,14 +22,14 @@ def select_device(device: str = "auto") -> str:
 
 
 def bf16_support(device: torch.device | str = "cpu") -> BF16:
-    """Return how `device` computes in bfloat16. A CPU whose capabilities are unknown counts as VECTOR."""
+    """Return how `device` computes in bfloat16. A CPU whose capabilities are unknown counts as EMULATED."""
     kind = torch.device(device).type
     if kind != "cpu":
         return BF16.MATRIX if kind == "cuda" else BF16.EMULATED
     if torch.cpu._is_amx_tile_supported():
         return BF16.MATRIX
     flags = [present for name, present in torch.cpu.get_capabilities().items() if "bf16" in name]
-    return BF16.VECTOR if any(flags) or not flags else BF16.EMULATED
+    return BF16.VECTOR if any(flags) else BF16.EMULATED
 
 
 def bf16_inference_pays(device: torch.device | str = "cpu") -> bool:

@@ -56,6 +56,7 @@ class TrainingState:
     validated_at: int = -1  # step of the last validation
     bad_steps: int = 0  # skipped updates in total
     bad_in_a_row: int = 0
+    inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of what a resumed run must find unchanged
 
     def tensors(self) -> dict[str, Tensor]:
         named = {f"model.{k}": v for k, v in self.model.state_dict().items()}
@@ -67,7 +68,8 @@ class TrainingState:
 
     def numbers(self) -> dict[str, Any]:
         counts = {k: getattr(self, k) for k in _COUNTS}
-        return {"clock": self.clock.to_dict(), "choice": dataclasses.asdict(self.tuned), **counts}
+        choice, inputs = dataclasses.asdict(self.tuned), dict(self.inputs)
+        return {"clock": self.clock.to_dict(), "choice": choice, "inputs": inputs, **counts}
 
     def restore(self, saved: "SavedCheckpoint") -> None:
         tensors, numbers = saved.tensors(self._empty_like()), saved.numbers

@@ -14,7 +14,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from vitkit.model import ViTConfig
 from vitkit.runtime.threaded_inference import IMAGES_PER_CORE, available_cores, thread_pool, torch_threads
 
 MAX_GRADIENT_VALUES = 2**26  # over all cores (256 MiB): larger models gain little
@@ -22,14 +21,12 @@ MAX_GRADIENT_VALUES = 2**26  # over all cores (256 MiB): larger models gain litt
 LossFn = Callable[[nn.Module, slice], tuple[Tensor, Tensor]]  # module, rows of the batch → mean loss, correct count
 
 
-def data_parallel_cores(config: ViTConfig, parameters: int, device: str = "cpu", processes: int = 1) -> int:
+def data_parallel_cores(parameters: int, device: str = "cpu", processes: int = 1) -> int:
     """Return the number of cores to divide a step among: all of them in a single process on a CPU, else 1.
 
-    It is also 1 for large models, and for models with dropout: threads would draw from one generator in undefined
-    order.
+    It is also 1 for large models.
     """
-    is_random = config.dropout or config.attention_dropout or config.drop_path
-    cores = 1 if is_random or device != "cpu" or processes > 1 else available_cores()
+    cores = 1 if device != "cpu" or processes > 1 else available_cores()
     return cores if cores * parameters <= MAX_GRADIENT_VALUES else 1
 
 

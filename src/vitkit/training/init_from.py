@@ -1,11 +1,13 @@
 """Start from pretrained weights (`--init`): load them, adapt them to the classes, fit a linear probe."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from vitkit.atomic import sha256
 from vitkit.data.dataset import Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError
@@ -15,6 +17,7 @@ from vitkit.model import ViT, create_model
 from vitkit.training.log import Logger
 from vitkit.training.recipe import Recipe
 from vitkit.weights.load import load_model
+from vitkit.weights.state_dict import hash_weights
 
 CHANGEABLE = ("pooling", "dropout", "attention_dropout", "drop_path")  # no tensor below the classifier depends on these
 
@@ -26,6 +29,14 @@ def load_init(recipe: Recipe) -> ViT | None:
     if recipe.head == "probe":
         raise ConfigError("head=probe needs pretrained weights: name them in `init`")
     return None
+
+
+def hash_init(init: ViT | None) -> str:
+    """Return the SHA-256 of pretrained weights and of the preprocessing that they bring; empty without any."""
+    if init is None:
+        return ""
+    brought = init.info.preprocess.to_dict() if init.info.preprocess else None
+    return sha256(f"{hash_weights(init)} {json.dumps(brought, sort_keys=True)}".encode())
 
 
 def adapt_to_classes(

@@ -66,10 +66,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Machine:
-    """Settings for speed and memory. They change the result only by rounding."""
+    """Settings for speed and memory. They change the result only by rounding. `auto` is decided by the hardware."""
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: the faster one in a trial; fp32 if bf16 is emulated
-    compile: Literal["auto", "on", "off"] = "auto"  # auto: for long runs; on a CPU only if a bf16 trial is faster
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 if the processor has its instructions
+    compile: Literal["auto", "on", "off"] = "auto"  # auto: for long runs on a GPU
     micro_batch: int = 0  # images per forward and backward within a step; 0: the complete batch
     checkpoint_blocks: bool = False  # recompute activations of blocks in the backward to save memory
     workers: int = 0  # decoding processes; 0: threads

@@ -35,6 +35,7 @@ class Result:
     parameters: int
     skipped_updates: int
     weights_sha256: str
+    choice: str  # precision, compilation and micro-batch, given or chosen by the run
     is_main: bool = True  # False on the other ranks, which write no files and know no hash
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,7 +57,9 @@ def finish(context: RunContext, state: TrainingState, started: float) -> Result:
         for name, each in predictions.items():
             save_predictions(folder / f"predictions-{name}.safetensors", each)
         metrics = {f"{name}_top1": round(e.top1, 6) for name, e in evaluations.items()}
-        save_model(model, folder / "model", make_model_info(context.recipe, task, model.info).replace(metrics=metrics))
+        info = make_model_info(context.recipe, task, model.info)
+        info = info.replace(metrics=metrics, data={**info.data, "precision": state.tuned.description})
+        save_model(model, folder / "model", info)
     result = Result(
         run=str(folder),
         val=evaluations["val"].to_dict(),
@@ -67,6 +70,7 @@ def finish(context: RunContext, state: TrainingState, started: float) -> Result:
         parameters=sum(p.numel() for p in model.parameters()),
         skipped_updates=state.bad_steps,
         weights_sha256=sha256(folder / "model" / WEIGHTS) if world.is_main else "",
+        choice=state.tuned.description,
         is_main=world.is_main,
     )
     if world.is_main:

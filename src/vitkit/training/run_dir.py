@@ -48,6 +48,13 @@ def write_run_info(folder: Path, recipe: Recipe, data: Dataset) -> None:
     write_json(folder / "recipe.json", recipe.to_dict())
 
 
+def record_choice(folder: Path, choice: str, cores: int) -> None:
+    """Add to environment.json what the run has chosen by itself: its precision, and the cores that share a step."""
+    path = folder / "environment.json"
+    known = _read_json(path) if path.exists() else {}
+    write_json(path, {**known, "choice": choice, "cores_per_step": cores})
+
+
 def is_restart(folder: Path) -> bool:
     """Return True if this torchrun job started the run in the folder: it was restarted, and has to resume the run."""
     try:

@@ -1,5 +1,6 @@
 """Set up a run, in this order: data set → model → task → context (what stays fixed) → state (what training changes)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from vitkit.data.recommended_settings import SMALL_SIDE, balanced_class_weights
 from vitkit.data.sampler import PAIR, Sampler, shuffle_windows
 from vitkit.errors import ConfigError, DataError, UsageError
 from vitkit.model import ModelInfo, ViT, create_model
-from vitkit.training.autotune import TunedSettings, apply_explicit, bf16_candidates
+from vitkit.training.autotune import TunedSettings, apply_explicit, chooses_bf16
 from vitkit.training.budget import Clock
 from vitkit.training.checkpoint import Checkpointer, TrainingState
 from vitkit.training.data_parallel import data_parallel_cores
@@ -182,6 +183,7 @@ class RunContext:
     class_weights: Tensor | None
     teacher: Teacher | None
     cores: int  # that share a training step
+    inputs: Mapping[str, str]  # hashes of what a resumed run must find unchanged
 
     @property
     def batch_size(self) -> int:
@@ -192,8 +194,9 @@ class RunContext:
 
 
 def make_context(
-    recipe: Recipe, folder: Path, world: World, log: Logger, task: Task, model: ViT, teacher: ViT | None
+    recipe: Recipe, folder: Path, world: World, log: Logger, task: Task, model: ViT, teacher: ViT | None, init: str = ""
 ) -> RunContext:
+    """Return the context of a run. `init` is the hash of the pretrained weights."""
     for note in task.data.notes:
         log.info(note)
     for failure in task.skipped:
@@ -212,7 +215,8 @@ def make_context(
         teacher=None if teacher is None else make_teacher(
             recipe.distill, teacher, task.data.class_names, task.preprocess, task.train, world.device
         ),
-        cores=data_parallel_cores(model.config, parameters, world.device.type, world.size),
+        cores=data_parallel_cores(parameters, world.device.type, world.size),
+        inputs={"train": task.train.order_digest(), "val": task.val.order_digest(), "init": init},
     )  # fmt: skip
 
 
@@ -228,10 +232,12 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
             f"{context.folder} was started with another architecture under the name {recipe.model}: resume it with the "
             "version of vitkit that started it"
         )
+    if saved is not None:
+        _check_inputs(context, saved.numbers.get("inputs", {}))
     tuned = apply_explicit(TunedSettings(**saved.numbers["choice"]), recipe.machine) if saved else TunedSettings()
     model.set_grad_checkpointing(recipe.machine.checkpoint_blocks)
     if uses_sharding(recipe, world):
-        shard_model(model, world, tuned.bf16 if saved else bf16_candidates(recipe, world)[0])
+        shard_model(model, world, tuned.bf16 if saved else chooses_bf16(recipe.machine, world))
     steps = context.loader.sampler.steps(recipe.budget.epochs) if recipe.budget.epochs else 0
     state = TrainingState(
         model,
@@ -239,6 +245,7 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
         EMA(model) if recipe.optimizer.ema else None,
         Clock(total=steps, minutes=recipe.budget.minutes),
         tuned,
+        inputs=context.inputs,
     )
     if saved:
         state.restore(saved)
@@ -248,6 +255,23 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
     elif resume:
         log.info(f"no checkpoint in {context.folder}: starting from the beginning")
     return state
+
+
+def _check_inputs(context: RunContext, saved: Mapping[str, str]) -> None:
+    """Raise if the readable images, their order or the pretrained weights have changed since the run was started.
+
+    Checkpoints of earlier versions have no hashes and are not checked.
+    """
+    changed = [name for name, digest in saved.items() if digest != context.inputs.get(name)]
+    if not changed:
+        return
+    if changed[0] == "init":
+        what = f"the pretrained weights or the preprocessing of {context.recipe.init} have changed"
+    else:
+        skipped = context.task.skipped
+        now = f"{len(skipped)} cannot be read now, such as {skipped[0]}" if skipped else "all can be read now"
+        what = f"the readable {changed[0]} images of {context.task.data.name} have changed ({now})"
+    raise UsageError(f"--resume: {what} since {context.folder} was started: restore them, or start a new run")
 
 
 def _initialize(context: RunContext, model: ViT, config_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`train(recipe)`: a training run from start to end.
 
 set up    data, model, run folder, optimizers; or the newest checkpoint (`setup.py`)
-tune      precision, compilation and speed, by short trials (`autotune.py`)
+tune      precision and compilation, by the hardware (`autotune.py`); the speed, for a budget of minutes
 fit       step by step, with validations and checkpoints (`trainer.py`)
 finish    evaluate the best weights and write the model folder (`results.py`)
 """
@@ -15,7 +15,7 @@ import torch
 from vitkit.runtime.threaded_inference import torch_threads
 from vitkit.training.distillation import load_teacher
 from vitkit.training.distributed import join
-from vitkit.training.init_from import load_init
+from vitkit.training.init_from import hash_init, load_init
 from vitkit.training.log import Logger, OnRecord, RunLogger
 from vitkit.training.recipe import Recipe
 from vitkit.training.results import Result, finish
@@ -51,6 +51,7 @@ def train(
         recipe, teacher = load_teacher(choose_model(recipe, data))
         world.on_main(lambda: check_run_dir(folder, recipe, data, resume))
         init = load_init(recipe)
+        init_digest = hash_init(init)  # before training changes the weights
         task = world.main_first(lambda: open_task(recipe, data, init, quiet=quiet or not world.is_main))
         model = build_model(recipe, task, init).to(world.device)
 
@@ -60,7 +61,7 @@ def train(
         world.on_main(lambda: write_run_info(folder, recipe, data))
         log = RunLogger(folder, quiet, on_record) if world.is_main else Logger()
         scope.callback(log.close)
-        context = make_context(recipe, folder, world, log, task, model, teacher)
+        context = make_context(recipe, folder, world, log, task, model, teacher, init_digest)
         state = make_state(context, model, resume)
 
         with InterruptHandler() as interrupts:  # an interrupt before this loses nothing

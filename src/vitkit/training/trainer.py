@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from vitkit.data.loader import Batch
 from vitkit.data.mixup import mixup_cutmix
-from vitkit.data.rng import uniform
+from vitkit.data.rng import SampleKeys, uniform
 from vitkit.data.sampler import max_rank_rows
 from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluation import Predictions, evaluate_predictions
+from vitkit.model.dropout import dropout_layers
 from vitkit.runtime.threaded_inference import torch_threads
 from vitkit.training.autotune import TunedSettings, tune
 from vitkit.training.checkpoint import TrainingState
@@ -26,6 +27,7 @@ from vitkit.training.log import StepMetrics
 from vitkit.training.loss import DistillationOutputs, distillation_loss, soft_targets, supervised_loss
 from vitkit.training.optim import clip_gradients, set_learning_rate
 from vitkit.training.results import predict_test, predict_val
+from vitkit.training.run_dir import record_choice
 from vitkit.training.schedule import image_size, lr_factor
 from vitkit.training.setup import RunContext
 from vitkit.training.signals import InterruptHandler
@@ -39,6 +41,11 @@ def preserved_rng(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
+def dropout_seeds(keys: SampleKeys, layers: int) -> Tensor:
+    """Return a seed per dropout layer and image of the batch, (layers, B) int32."""
+    return torch.from_numpy(((keys.uniform("dropout", layers).T - 0.5) * 2**32).astype(np.int32))
+
+
 class Trainer:
     def __init__(self, context: RunContext, state: TrainingState, started: float, interrupts: InterruptHandler) -> None:
         self.context, self.state, self.interrupts = context, state, interrupts
@@ -46,7 +53,10 @@ class Trainer:
         self.saved_at = time.monotonic()
         module = DistillationOutputs(state.model) if context.teacher else state.model
         self.module = wrap_ddp(module, state.model, context.world)
-        self.plain_backward = DataParallelBackward(self.module, context.cores)
+        self.dropouts = len(dropout_layers(state.model))
+        drawn_in_turn = self.dropouts and state.tuned.made and not state.tuned.image_dropout
+        self.cores = 1 if drawn_in_turn else context.cores  # threads would draw from one generator in undefined order
+        self.plain_backward = DataParallelBackward(self.module, self.cores)
 
     @cached_property
     def compiled_backward(self) -> DataParallelBackward:
@@ -118,7 +128,7 @@ class Trainer:
         while True:
             try:
                 with preserved_rng(self.context.world.device):
-                    torch.manual_seed(seed)  # dropout depends on the step only, so a resumed run draws the same
+                    torch.manual_seed(seed)  # for runs without `image_dropout`
                     return self._gradients(batch, self.state.tuned)
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 micro_batch = self.state.tuned.micro_batch or len(batch.labels)
@@ -143,9 +153,13 @@ class Trainer:
         images = task.preprocess.normalize(batch.images.to(device, non_blocking=True))
         targets = soft_targets(batch.labels.to(device), task.classes, recipe.loss.label_smoothing)
         images, targets, teacher_targets = self._mix(images, targets, batch)
+        seeds = dropout_seeds(batch.keys, self.dropouts).to(device) if tuned.image_dropout else None
 
         def loss_fn(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
             inputs = images[rows], targets[rows]
+            if seeds is not None:
+                for layer, own in zip(dropout_layers(module), seeds, strict=True):
+                    layer.seeds = own[rows]
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=tuned.bf16):
                 if context.teacher is None:
                     return supervised_loss(module, *inputs, context.class_weights)
@@ -225,7 +239,7 @@ class Trainer:
         )
 
     def _predict_val(self) -> Predictions:
-        with torch_threads(max(torch.get_num_threads(), self.context.cores)):
+        with torch_threads(max(torch.get_num_threads(), self.cores)):
             return predict_val(self.context, self.state.model, self.state.tuned.bf16)
 
     def _report(self, metrics: StepMetrics) -> None:
@@ -255,38 +269,29 @@ class Trainer:
         return max(1, round(epochs * count / self.context.batch_size))
 
     def _image_size(self, step: int) -> tuple[int, int]:
-        return self._image_size_at(self.state.clock.progress_at(step))
-
-    def _image_size_at(self, progress: float) -> tuple[int, int]:
-        patch = self.state.model.config.patch_size
+        progress, patch = self.state.clock.progress_at(step), self.state.model.config.patch_size
         return image_size(progress, self.context.recipe.schedule, self.context.task.preprocess.size, patch)
 
     def _threads_between_steps(self) -> int:
         """Return torch's number of threads: 1 if steps are data-parallel, because idle threads occupy cores."""
-        return 1 if self.context.cores > 1 and not self.state.tuned.compile else torch.get_num_threads()
+        return 1 if self.cores > 1 and not self.state.tuned.compile else torch.get_num_threads()
 
     # ----------------------------------------------------------------------------------- tuning and time budget
 
     def tune(self) -> None:
         """Choose precision, compilation and number of steps. A resumed run keeps the choices of its first start."""
         context, state, clock = self.context, self.state, self.state.clock
-        if not clock.total and not clock.minutes:  # a linear probe without training steps
-            state.tuned = TunedSettings(made=True)
         if not state.tuned.made:
-            batch = context.loader.batch(0, self._image_size_at(1.0))  # the size that takes most of the time
-            chosen = tune(context.recipe, clock.total, lambda tuned: self._trial(batch, tuned), context.world)
-            micro_batch = state.tuned.micro_batch or context.recipe.machine.micro_batch  # trials may have reduced it
-            state.tuned = dataclasses.replace(chosen, micro_batch=micro_batch)
+            state.tuned = tune(context.recipe, clock.total, context.world)
+        context.world.on_main(lambda: record_choice(context.folder, state.tuned.description, self.cores))
         context.log.info(f"{context.task.data.name}: {self._describe()}")
         if clock.step == 0:
             if clock.minutes:
                 self._measure_speed()
-            self._save()  # timings differ from start to start, so a killed run must not choose again
+            self._save()
 
-    def _trial(self, batch: Batch, tuned: TunedSettings) -> None:
-        """Compute the gradients of a batch and drop them. `state.tuned` keeps a micro-batch that had to be halved."""
-        fitting = self.state.tuned.micro_batch  # found by an earlier trial
-        self.state.tuned = dataclasses.replace(tuned, micro_batch=fitting or tuned.micro_batch)
+    def _trial(self, batch: Batch) -> None:
+        """Compute the gradients of a batch and drop them."""
         try:
             self._gradients_within_memory(batch)
         finally:
@@ -299,7 +304,7 @@ class Trainer:
         batch, clock = self.context.loader.batch(0, self._image_size(0)), self.state.clock
         for _ in range(3):
             started = time.monotonic()
-            self._trial(batch, self.state.tuned)
+            self._trial(batch)
         step_seconds, started = time.monotonic() - started, time.monotonic()
         self._predict_val()
         clock.validation_seconds = time.monotonic() - started
@@ -333,12 +338,11 @@ class Trainer:
         clock.seconds = self.context.world.broadcast_scalar(seconds) if clock.minutes else seconds
 
     def _describe(self) -> str:
-        context, tuned = self.context, self.state.tuned
+        context = self.context
         task, recipe = context.task, context.recipe
         millions = sum(p.numel() for p in self.state.model.parameters()) / 1e6
-        precision = ("bf16" if tuned.bf16 else "fp32") + (", compiled" if tuned.compile else "")
         return (
             f"{len(task.train):,} train, {len(task.val):,} val, {len(task.test or ()):,} test images, "
             f"{task.classes} classes; {recipe.model or recipe.init} with {millions:.2f} M parameters; "
-            f"batch {context.batch_size}, {precision}"
+            f"batch {context.batch_size}, {self.state.tuned.description}"
         )
