@@ -25,6 +25,8 @@ KEYS = {
     "reliability",
     "mistakes",
     "skipped",
+    "overlap",
+    "notes",
 }
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def print_evaluation(evaluation: "Evaluation", answer: dict[str, Any]) -> None:
     """Print tables: metrics, classes, mistakes, and what was asked for besides."""
     e, show = evaluation, console().print
-    where = "all images" if answer["split"] == "all" else f"{answer['split']} split"
+    places = {"all": "all images", "unseen": "images that it was not trained on"}
+    where = places.get(answer["split"], f"{answer['split']} split")
     print_table(
         f"{answer['model']} on {answer['data']}, {where}: {e.n:,} images",
         ["measure", "value", "95 % interval"],

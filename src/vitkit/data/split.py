@@ -42,8 +42,11 @@ def build_dataset(raw: RawDataset) -> Dataset:
         order = np.lexsort((*split.content_hashes().T[::-1], labels))  # the last key is the primary one: the class
     names = np.array(raw.splits if raw.splits is not None else ["train"] * len(labels))
     splits = {name: split.subset(rows) for name in SPLITS if len(rows := order[names[order] == name])}
-    numbers_only = isinstance(raw.labels, np.ndarray) and raw.class_names is None
-    return Dataset(raw.name, class_names, splits, (*raw.notes, *notes), has_class_names=not numbers_only)
+    numbers = isinstance(raw.labels, np.ndarray)
+    named = not numbers or raw.class_names is not None
+    return Dataset(
+        raw.name, class_names, splits, (*raw.notes, *notes), has_class_names=named, labels_are_indices=numbers
+    )
 
 
 def _resolve_labels(raw: RawDataset) -> tuple[np.ndarray, list[str], list[str]]:
@@ -63,7 +66,7 @@ def _resolve_labels(raw: RawDataset) -> tuple[np.ndarray, list[str], list[str]]:
     if high >= MAX_CLASSES and 2 * len(values) > len(labels):
         raise DataError(f"{raw.name}: label {high} is too large for a class index; choose another column with --label")
     if raw.class_names is None and 2 * len(values) <= high:  # codes such as 1990 and 2005: most indices have no image
-        note = f"its {len(values)} labels from {low} to {high} are {len(values)} classes, not {high + 1:,}"
+        note = f"the labels from {low} to {high} have {len(values)} values: each is a class, named by the label"
         return positions.astype(np.int64), [str(value) for value in values], [note]
     names = list(raw.class_names) if raw.class_names is not None else [str(i) for i in range(high + 1)]
     missing = len(names) - len(values)
@@ -86,7 +89,9 @@ def _check_names(raw: RawDataset, stripped: Sequence[str]) -> list[str]:
     for first, second in pairs:
         if not splits_of[first] & splits_of[second]:
             places = (f"{name!r} in {' and '.join(sorted(splits_of[name]))}" for name in (first, second))
-            raise DataError(f"{raw.name}: class {', '.join(places)} differ only in spelling: use one name in all splits")
+            raise DataError(
+                f"{raw.name}: class {', '.join(places)} differ only in spelling: use one name in all splits"
+            )
     if pairs:
         shown = ", ".join(f"{first!r} and {second!r}" for first, second in pairs[:3])
         notes.append(f"these classes differ only in spelling: {shown}" + (", …" if len(pairs) > 3 else ""))
@@ -119,7 +124,8 @@ def from_arrays(
         split: Split(ArrayImages(images, f"{name}:{split}"), labels)
         for (split, (images, _)), labels in zip(arrays.items(), np.split(indices, ends), strict=True)
     }
-    return Dataset(name, names, splits, (*notes, *more), has_class_names=is_text or class_names is not None)
+    named = is_text or class_names is not None
+    return Dataset(name, names, splits, (*notes, *more), has_class_names=named, labels_are_indices=not is_text)
 
 
 def with_val(dataset: Dataset, fraction: float, seed: int) -> Dataset:

@@ -10,6 +10,15 @@ from vitkit.evaluation import metrics
 from vitkit.evaluation.metrics import Bin, ClassScore, Interval, Mistake, Predictions
 
 
+@dataclass(frozen=True)
+class Overlap:
+    """How many of the evaluated images, by content, are images of the model's training."""
+
+    train: int  # trained on, so that the accuracy on them shows what was memorised
+    val: int  # used to choose the weights
+    left_out: int  # trained on, and therefore not evaluated
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """All metrics of a model on a split, as fractions. Intervals are Wilson's at 95 %."""
@@ -29,6 +38,8 @@ class Evaluation:
     confusion: np.ndarray = field(repr=False)  # (K, K) counts: row label, column predicted
     bins: tuple[Bin, ...] = field(repr=False)
     mistakes: tuple[Mistake, ...] = field(repr=False)
+    overlap: Overlap | None = None  # None: the model or the images have no content hashes
+    notes: tuple[str, ...] = ()  # what a reader of the numbers should know
 
     @property
     def loss(self) -> float:
@@ -48,6 +59,8 @@ class Evaluation:
             "reliability": [asdict(bin_) for bin_ in self.bins],
             "mistakes": [asdict(mistake) for mistake in self.mistakes],
             "skipped": list(self.predictions.skipped),
+            "overlap": None if self.overlap is None else asdict(self.overlap),
+            "notes": list(self.notes),
         }
 
 

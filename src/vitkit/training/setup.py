@@ -10,6 +10,7 @@ from torch import Tensor
 from vitkit.atomic import write_json
 from vitkit.data.dataset import Dataset, ReadFailure, Split
 from vitkit.data.decode_pipeline import CorruptionBudget
+from vitkit.data.fingerprint import image_keys
 from vitkit.data.inspect import probe_sample, recommend_for
 from vitkit.data.loader import BatchLoader, BatchSource, View, make_source, make_view, pixels_of
 from vitkit.data.open import open_data
@@ -165,7 +166,14 @@ def make_model_info(recipe: Recipe, task: Task, init_info: ModelInfo) -> ModelIn
         preprocess=task.preprocess,
         recipe=recipe.to_dict(),
         data={"name": task.data.name, "images": counts, "fingerprint": task.data.fingerprint},
+        image_keys=_image_keys(task),
     )
+
+
+def _image_keys(task: Task) -> dict[str, np.ndarray]:
+    """Return the keys by which `eval` recognises the images of a run; none if files would have to be read for them."""
+    hashes = {name: split.known_hashes() for name, split in (("train", task.train), ("val", task.val))}
+    return {name: image_keys(found) for name, found in hashes.items() if found is not None}
 
 
 @dataclass(frozen=True)
@@ -196,6 +204,8 @@ def make_context(
 ) -> RunContext:
     for note in task.data.notes:
         log.info(note)
+    if task.train.hashes is None and not task.train.images.has_cheap_hashes:
+        log.info("the images are not hashed (a stream, or too many files): `eval` will not recognise copies of them")
     for failure in task.skipped:
         log.info(f"left out: {failure}")
     if assumed := model.info.origin.get("assumed"):

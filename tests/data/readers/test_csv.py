@@ -55,7 +55,7 @@ def test_codes_with_gaps_are_names_of_classes(tmp_path: Path) -> None:
         write_csv(tmp_path, [("train", codes[i % 3], picture(i)) for i in range(12)], ("image", "label"))
     )
     assert dataset.class_names == ["1990", "2005", "20345"]
-    assert dataset.notes[0] == "its 3 labels from 1990 to 20345 are 3 classes, not 20,346"
+    assert dataset.notes[0] == "the labels from 1990 to 20345 have 3 values: each is a class, named by the label"
 
 
 def test_labels_that_identify_images_are_refused(tmp_path: Path) -> None:
