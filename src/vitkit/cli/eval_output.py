@@ -68,7 +68,7 @@ def write_evaluation(folder: Path, evaluation: "Evaluation", answer: dict[str, A
     for name, plot in plots.items():
         write_figure(files[name], plot(evaluation))
     files |= {"predictions": folder / "predictions.csv", "evaluation": folder / "evaluation.json"}
-    write_atomic(files["predictions"], _predictions_csv(evaluation).encode())
+    write_atomic(files["predictions"], _predictions_csv(evaluation))
     write_json(files["evaluation"], answer)
     return {name: str(path) for name, path in files.items()}
 

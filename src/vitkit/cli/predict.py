@@ -100,7 +100,7 @@ class Predict:
             with _json_list() as write:
                 yield write
         elif self.csv:
-            with open(self.csv, "w", newline="", encoding="utf-8") as file:
+            with open(self.csv, "w", newline="", encoding="utf-8", errors="backslashreplace") as file:
                 rows = csv.writer(file)
                 columns = [f"{what}_{k + 1}" for k in range(top) for what in ("label", "score")]
                 rows.writerow(["path", *columns, *(f"index_{k + 1}" for k in range(top))])

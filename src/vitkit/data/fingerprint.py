@@ -47,9 +47,9 @@ def fingerprint_split(labels: np.ndarray, class_names: Sequence[str], rows: np.n
     total = hashlib.sha256(f"{len(labels)} images\n".encode())
     counts = np.bincount(labels, minlength=len(class_names))
     for name, count in sorted((n, int(c)) for n, c in zip(class_names, counts, strict=True) if c):
-        total.update(os.fsencode(f"{len(name)} {name} {count}\n"))
+        total.update(f"{len(name)} {name} {count}\n".encode())
     for line in sorted(f"{class_names[k]} {h.tobytes().hex()}\n" for k, h in zip(labels[rows], hashes, strict=True)):
-        total.update(os.fsencode(line))
+        total.update(line.encode())
     return total.hexdigest()
 
 

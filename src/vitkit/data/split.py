@@ -52,7 +52,8 @@ def build_dataset(raw: RawDataset) -> Dataset:
 def _resolve_labels(raw: RawDataset) -> tuple[np.ndarray, list[str], list[str]]:
     """Return (class indices, class names, notes)."""
     if not isinstance(raw.labels, np.ndarray):
-        stripped = [label.strip() for label in raw.labels]
+        # A folder name that is not UTF-8 could be written to few files, and served to no client: its bytes are escaped.
+        stripped = [label.encode("utf-8", "backslashreplace").decode().strip() for label in raw.labels]
         names = _class_order(stripped)
         index = {name: i for i, name in enumerate(names)}
         return np.array([index[label] for label in stripped], dtype=np.int64), names, _check_names(raw, stripped)

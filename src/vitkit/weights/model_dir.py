@@ -53,7 +53,7 @@ def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) ->
     weights = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
     write_atomic(folder / WEIGHTS, weights)
     name = folder.name if folder.name != "model" else folder.resolve().parent.name  # a run's model has the run's name
-    write_atomic(folder / CARD, render_model_card(name, model, info).encode())
+    write_atomic(folder / CARD, render_model_card(name, model, info))
     if info.image_keys:
         write_atomic(folder / IMAGES, safetensors.numpy.save(dict(info.image_keys)))
     else:
