@@ -3,7 +3,7 @@
 Image files are sorted by class and content, not by name, and a validation split is drawn by content too. So the same
 photographs give the same run whether they come as a folder, a CSV or a parquet file, and exact copies of an image stay
 in one split. Above `CONTENT_LIMIT` images, which would take too long to read first, they are sorted by class and keep
-the order of the source. Arrays keep their order.
+the order of the source, and the split is drawn by name. Arrays keep their order.
 """
 
 import hashlib
