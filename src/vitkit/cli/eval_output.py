@@ -93,8 +93,8 @@ def _interval(interval: "Interval") -> str:
 def _predictions_csv(evaluation: "Evaluation") -> str:
     p, text = evaluation.predictions, io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["image", "label", "predicted", "score"])
+    rows.writerow(["image", "label", "predicted", "score", "label_index", "predicted_index"])
     names = p.names or [str(i) for i in range(len(p))]
     for name, label, guess, score in zip(names, p.labels, p.samples.predicted, p.samples.confidence, strict=True):
-        rows.writerow([name, p.class_names[label], p.class_names[guess], f"{score:.6f}"])
+        rows.writerow([name, p.class_names[label], p.class_names[guess], f"{score:.6f}", label, guess])
     return text.getvalue()

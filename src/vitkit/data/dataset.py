@@ -207,7 +207,11 @@ class Split:
 
     def known_hashes(self) -> np.ndarray | None:
         """Return the content hashes, or None if files would have to be read: above `CONTENT_LIMIT`, and of streams."""
-        return self.content_hashes() if self.hashes is not None or self.images.has_cheap_hashes else None
+        return self.content_hashes() if self.has_hashes else None
+
+    @property
+    def has_hashes(self) -> bool:
+        return self.hashes is not None or self.images.has_cheap_hashes
 
     def fingerprint(self, class_names: Sequence[str]) -> str:
         """Return the SHA-256 of labels and content. Above `CONTENT_LIMIT` images, only that many are hashed."""

@@ -151,7 +151,7 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
         notes=tuple(dataset.notes),
         images=sum(map(len, dataset.splits.values())),
         splits={name: len(split) for name, split in dataset.splits.items()},
-        classes={c: {s: int(counts[s][k]) for s in counts} for k, c in enumerate(dataset.class_names)},
+        classes={c: {s: int(counts[s][k]) for s in counts} for k, c in enumerate(_unique(dataset.class_names))},
         imbalance=float(present.max() / present.min()),
         width=_quantiles(width),
         height=_quantiles(height),
@@ -167,9 +167,13 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
 
 
 def sample_ranges(split: Split, most: int = 64) -> list[PixelRange]:
-    """Return the ranges of those of about `most` evenly spaced images of a split that have more than 8 bits."""
+    """Return the ranges of those of about `most` images of a split that have more than 8 bits.
+
+    The images are evenly spaced, or the first ones of a stream, of which each part is slow to read.
+    """
+    step = max(len(split) // most, 1) if split.has_hashes else 1
     ranges = []
-    for index in range(0, len(split), max(len(split) // most, 1)):
+    for index in range(0, min(len(split), step * most), step):
         with contextlib.suppress(CorruptImageError):
             ranges.append(pixel_range(split.images[index], split.images.name(index)))
     return [found for found in ranges if found is not None]
@@ -280,6 +284,12 @@ def _duplicates(members: Sequence[Member], stats: Sequence[ImageStats]) -> list[
 def _leaked(copies: Sequence[Duplicates], dataset: Dataset) -> dict[str, int]:
     tally = Counter(m.split for c in copies if any(m.split == "train" for m in c.members) for m in c.members)
     return {split: tally[split] for split in dataset.splits if split != "train"}
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return the names; those of several classes are followed by the class index."""
+    times = Counter(names)
+    return [name if times[name] == 1 else f"{name} ({k})" for k, name in enumerate(names)]
 
 
 def _quantiles(values: np.ndarray) -> Quantiles:

@@ -205,7 +205,7 @@ def make_context(
 ) -> RunContext:
     for note in task.data.notes:
         log.info(note)
-    if task.train.hashes is None and not task.train.images.has_cheap_hashes:
+    if not task.train.has_hashes:
         log.info("the images are not hashed (a stream, or too many files): `eval` will not recognise copies of them")
     for failure in task.skipped:
         log.info(f"left out: {failure}")
