@@ -87,8 +87,10 @@ def read_header(encoded: bytes | np.ndarray, name: str, max_pixels: int = MAX_PI
 
 def pixel_range(encoded: bytes | np.ndarray, name: str) -> PixelRange | None:
     """Return the used and the nominal range of an image of more than 8 bits; None for other images."""
+    if isinstance(encoded, np.ndarray):
+        return None
     header = read_header(encoded, name)
-    if isinstance(encoded, np.ndarray) or not (_is_deep(header) or _is_16_bit_colour(header)):
+    if not (_is_deep(header) or _is_16_bit_colour(header)):
         return None
     try:
         image, colour = _open(encoded, None, MAX_PIXELS, name)
