@@ -16,8 +16,13 @@ _TEMPORARY = re.compile(r"\..+\.(?P<node>[^.]*)-(?P<pid>\d+)\.tmp")
 _DAY = 24 * 60 * 60.0  # longer than any write takes
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write a temporary file, flush it to disk and rename it. A crash leaves the old file or the new one."""
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write a temporary file, flush it to disk and rename it. A crash leaves the old file or the new one.
+
+    Text is written as UTF-8. Bytes of file names that are not UTF-8, which Python holds as surrogates, become escapes
+    such as \\udce9: JSON files give the name back.
+    """
+    content = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{_node()}-{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -33,7 +38,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_atomic(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def remove_stale_temporaries(folder: Path) -> list[Path]:

@@ -62,5 +62,6 @@ def test_plots_metrics_and_every_prediction_are_written(evaluation: Evaluation, 
     assert [(row["image"], row["label"], row["predicted"]) for row in rows] == [
         ("0.png", "cat", "cat"), ("1.png", "cat", "dog"), ("2.png", "dog", "dog"), ("3.png", "dog", "dog"),
     ]  # fmt: skip
+    assert [(row["label_index"], row["predicted_index"]) for row in rows[:2]] == [("0", "0"), ("0", "1")]
     assert float(rows[1]["score"]) == pytest.approx(1 / (1 + np.exp(-3)), abs=1e-6)
     assert json.loads((out / "evaluation.json").read_text(encoding="utf-8"))["top1"] == 0.75

@@ -41,6 +41,18 @@ def test_figures_arrays_and_json(place, capsys):
     assert answer["faithfulness"][0]["deletion"]["interval"][0] <= answer["faithfulness"][0]["deletion"]["mean"]
 
 
+def test_a_class_whose_name_is_not_unique_is_given_by_its_index(place, capsys):
+    cranes = named()
+    cranes.info = cranes.info.replace(class_names=("crane", "bee", "cat", "crane", "emu"))
+    vitkit.save_model(cranes, "cranes")
+    assert main(["explain", "cranes", "0.png", "--out", "out", "--class", "crane"]) == 2
+    assert "classes 0 and 3 are named 'crane': give the index of one of them" in capsys.readouterr().err
+    assert main(["explain", "cranes", "0.png", "--out", "out", "--class", "3", "--json"]) == 0
+    (image,) = json.loads(capsys.readouterr().out)["images"]
+    assert (image["label"], image["index"]) == ("crane", 3)
+    assert vitkit.explain("cranes", ["0.png"], target=3).targets.tolist() == [3]
+
+
 def test_a_table_by_default_and_other_formats(place, capsys):
     words = ["explain", "mean", "0.png", "--out", "a/b", "--method", "attention", "--query", "3,2", "--layer", "0"]
     assert main([*words, "--head", "1", "--format", "svg", "--patches"]) == 0

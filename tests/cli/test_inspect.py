@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.data.small_data import ROWS, write_folder
 from vitkit.cli.main import main
@@ -23,6 +25,27 @@ def test_the_table_and_the_json_name_corrupt_images(tmp_path: Path, capsys: pyte
     assert values["splits"] == {"train": 31, "val": 9}
     assert [(c["split"], Path(c["name"]).name) for c in values["corrupt"]] == [("train", "bad.png")]
     assert values["corrupt"][0]["reason"].startswith("is not an image")
+
+
+def test_the_range_of_images_of_more_than_8_bits_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i, name in enumerate(("ant", "bee")):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.arange(4096, dtype=np.uint16).reshape(64, 64)[:: 1 - 2 * i]).save(
+            tmp_path / name / "scan.png"
+        )
+    assert main(["inspect", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["value_range"]
+    assert (found["images"], found["used"], found["nominal"], found["levels"]) == (2, [0, 4095], [0, 65535], 17)
+    assert main(["inspect", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 images of more than 8 bits use 0 to 4095 of 0 to 65535: 17 of 256 grey levels" in shown
+    assert "--set 'preprocess.range=(0, 4095)'" in shown
+    Image.new("L", (8, 8)).save(tmp_path / "ant" / "scan.png")
+    (tmp_path / "bee" / "scan.png").unlink()
+    assert main(["inspect", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["value_range"] is None
 
 
 def test_digits_are_inspected_without_output_on_stderr() -> None:

@@ -56,7 +56,7 @@ def test_json_is_one_list_also_of_nothing(model: str, images: Path) -> None:
     found = json.loads(done.stdout)
     assert [entry["path"] for entry in found] == [str(images / f"{name}.png") for name in "abd"]
     assert all(len(entry["predictions"]) == 3 for entry in found)
-    assert set(found[0]["predictions"][0]) == {"label", "score"}
+    assert set(found[0]["predictions"][0]) == {"label", "score", "index"}
     nothing = predict(model, str(images / "c.png"), "--json")
     assert nothing.returncode == 1
     assert json.loads(nothing.stdout) == []
@@ -67,10 +67,20 @@ def test_csv_has_a_line_per_image(model: str, images: Path, tmp_path: Path) -> N
     done = predict(model, str(images / "[abd].png"), "--csv", str(out), "--top", "2")
     assert done.returncode == 0, done.stderr
     rows = list(csv.reader(out.open(encoding="utf-8", newline="")))
-    assert rows[0] == ["path", "label_1", "score_1", "label_2", "score_2"]
+    assert rows[0] == ["path", "label_1", "score_1", "label_2", "score_2", "index_1", "index_2"]
     assert [row[0] for row in rows[1:]] == [str(images / f"{name}.png") for name in "abd"]
     assert rows[1][1] in NAMES
     assert 0 < float(rows[1][4]) < float(rows[1][2]) < 1
+    assert [NAMES[int(index)] for index in rows[1][5:]] == [rows[1][1], rows[1][3]]
+
+
+def test_predictions_tell_classes_of_the_same_name_apart(images: Path, tmp_path: Path) -> None:
+    cranes = small_model()
+    cranes.info = cranes.info.replace(class_names=("crane",) * len(NAMES))
+    done = predict(str(save_model(cranes, tmp_path / "cranes")), str(images / "a.png"), "--json")
+    found = json.loads(done.stdout)[0]["predictions"]
+    expected = Predictor(small_model())(images / "a.png")
+    assert [NAMES[p["index"]] for p in found] == [p.label for p in expected]
 
 
 def test_a_dash_reads_one_image_from_standard_input(model: str, images: Path) -> None:

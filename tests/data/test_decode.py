@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitkit.data.decode import decode
+from vitkit.data.decode import PixelRange, decode, pixel_range
 from vitkit.errors import CorruptImageError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -115,14 +115,37 @@ def test_16_bit_grey_is_scaled_by_its_range() -> None:
         assert np.asarray(image)[0].tolist() == [0, 0, 1, 128, 255], format
 
 
-def test_16_bit_colour_is_scaled_by_its_range() -> None:
+def test_a_range_keeps_the_grey_levels_of_12_bits_in_a_16_bit_file() -> None:
+    values = np.arange(4096, dtype=np.uint16).reshape(64, 64)
+    for format in ("PNG", "TIFF"):
+        content = encode(Image.fromarray(values), format)
+        assert len(np.unique(np.asarray(decode(content, channels=1)))) == 17
+        found = np.asarray(decode(content, channels=1, value_range=(0, 4095)))
+        np.testing.assert_array_equal(found, np.rint(values / 4095 * 255))
+        assert pixel_range(content, "x") == PixelRange((0, 4095), (0, 65535))
+    assert np.asarray(decode(encode(Image.fromarray(values), "PNG"), channels=1, value_range=(100, 200))).max() == 255
+    assert pixel_range(encode(Image.new("RGB", (4, 4)), "PNG"), "x") is None
+
+
+def colour_of_16_bits() -> bytes:
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     row = b"\0" + struct.pack(">3H", 65535, 32768, 257)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", 1, 1, 16, 2, 0, 0, 0))
-    png += chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
-    assert decode(png).getpixel((0, 0)) == (255, 128, 1)
+    return png + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
+
+
+def test_16_bit_colour_is_scaled_by_its_range() -> None:
+    assert decode(colour_of_16_bits()).getpixel((0, 0)) == (255, 128, 1)
+    found = pixel_range(colour_of_16_bits(), "x")
+    assert found is not None
+    assert (found.used, found.nominal, found.colour) == ((257, 65535), (0, 65535), True)
+
+
+def test_a_range_cannot_be_applied_to_16_bit_colour() -> None:
+    with pytest.raises(CorruptImageError, match="scan: has 16-bit colour, of which only the upper 8 bits can be read"):
+        decode(colour_of_16_bits(), value_range=(0, 4095), name="scan")
 
 
 def test_32_bit_and_float_images_use_the_smallest_range_that_holds_them() -> None:

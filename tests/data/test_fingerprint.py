@@ -14,7 +14,7 @@ from tests.data.small_data import (
     write_parquet,
 )
 from vitkit.data.dataset import FileImages
-from vitkit.data.fingerprint import hash_content
+from vitkit.data.fingerprint import find_images, hash_content, image_keys
 from vitkit.data.open import open_data
 
 
@@ -74,3 +74,10 @@ def test_fingerprint_of_arrays_does_not_depend_on_order(tmp_path: Path) -> None:
         path = save_npz(tmp_path / f"{i}.npz", train_images=images[order], train_labels=labels[order])
         marks.add(open_data(path, val_fraction=0).fingerprint)
     assert len(marks) == 1
+
+
+def test_images_are_found_by_keys_of_their_hashes() -> None:
+    hashes = np.random.default_rng(0).integers(0, 256, (100, 16), dtype=np.uint8)
+    keys = image_keys(np.concatenate([hashes[::3], hashes[:1]]))
+    assert (keys.dtype, len(keys)) == (np.uint64, 34)
+    assert np.array_equal(find_images(hashes, keys), np.arange(100) % 3 == 0)

@@ -150,3 +150,10 @@ def test_groceries(shared_data: Path) -> None:
     assert found.classes["Garlic"] == {"train": 25, "val": 0}
     assert found.advice.model == "vit_tiny_patch16_224"
     assert found.advice.fine_tune
+
+
+def test_classes_of_the_same_name_are_counted_apart() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 8), np.uint8)
+    split = Split(ArrayImages(pixels, "x"), np.array([0, 1, 2, 2, 2]))
+    found = inspect_data(Dataset("birds", ["crane", "dog", "crane"], {"train": split}))
+    assert found.classes == {"crane (0)": {"train": 1}, "dog": {"train": 1}, "crane (2)": {"train": 3}}

@@ -25,6 +25,14 @@ def test_json_round_trip() -> None:
     assert Preprocess.from_dict(json.loads(json.dumps(preprocess.to_dict()))) == preprocess
 
 
+def test_a_range_is_stored_only_if_it_is_set() -> None:
+    assert "range" not in Preprocess().to_dict()  # older versions read the file
+    twelve = Preprocess(range=(0, 4095))
+    assert twelve.to_dict()["range"] == [0, 4095]  # and refuse this one
+    assert Preprocess.from_dict(json.loads(json.dumps(twelve.to_dict()))) == twelve
+    assert twelve.replace(size=32).range == (0, 4095)
+
+
 def test_one_number_is_repeated_for_all_channels_and_sides() -> None:
     grey = Preprocess(size=28, channels=1)
     assert (grey.size, grey.mean, grey.std) == ((28, 28), (0.5,), (0.5,))
@@ -43,6 +51,9 @@ def test_one_number_is_repeated_for_all_channels_and_sides() -> None:
         ("std", (0.0, 1.0, 1.0), "std above 0"),
         ("fill", (0, 0, 256), "from 0 to 255"),
         ("channels", 0, "at least 1"),
+        ("range", (5, 5), "range=.*the smaller one first"),
+        ("range", (0, float("inf")), "range=.*finite"),
+        ("range", 4095, "range="),
         ("siz", 3, "unknown Preprocess key 'siz'; did you mean 'size'"),
     ],
 )

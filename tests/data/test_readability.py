@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data.test_decode import colour_of_16_bits
 from vitkit.data.dataset import FileImages, Split
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import ReadabilityCache, filter_readable
@@ -95,3 +96,14 @@ def test_a_damaged_or_read_only_cache_is_no_error(split: Split, cache: Path) -> 
     cache.joinpath("usable").rmdir()
     cache.joinpath("usable").write_text("a file in place of the folder", encoding="utf-8")
     assert len(run_filter(split)[0]) == len(run_filter(split)[0]) == 6
+
+
+def test_images_that_were_read_without_a_range_are_checked_again_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VITKIT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.png").write_bytes(colour_of_16_bits())
+    split = Split(FileImages([str(tmp_path / "a.png")]), np.zeros(1, np.int64))
+    for preprocess, failed in ((Preprocess(), 0), (Preprocess(range=(0, 4095)), 1), (Preprocess(), 0)):
+        cache = ReadabilityCache(str(tmp_path), preprocess.range)
+        assert len(filter_readable(split, preprocess.check_decodable, 1.0, cache=cache)[1]) == failed

@@ -50,6 +50,18 @@ def test_stratified_split_keeps_copies_together_and_leaves_every_class_in_train(
         assert not chosen[58:].any()  # a class of one stays where it can be learnt
 
 
+def test_an_image_with_two_labels_is_never_in_both_splits() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 4, 4), dtype=np.uint8)
+    pixels[60:] = pixels[:30]  # images of class 0 again, as class 1
+    labels = np.r_[np.zeros(60, int), np.ones(30, int)]
+    for seed in range(20):
+        chosen = stratified(Split(ArrayImages(pixels, "x"), labels), 0.25, seed)
+        assert (chosen[60:] == chosen[:30]).all()
+        assert chosen[:60].sum() >= 5
+        alone = stratified(Split(ArrayImages(pixels[:60], "x"), labels[:60]), 0.25, seed)
+        assert np.array_equal(chosen[30:60], alone[30:])  # images with one label are assigned as without the copies
+
+
 def test_the_split_of_an_image_does_not_depend_on_its_position() -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (50, 3, 3), dtype=np.uint8)
     labels, order = np.arange(50) % 2, np.random.default_rng(2).permutation(50)
@@ -67,6 +79,7 @@ def test_a_large_data_set_is_sorted_and_split_by_name(tmp_path: Path, monkeypatc
         patch.setattr(dataset, "hash_images", lambda images: pytest.fail("images were read"))
         whole = open_data(folder, val_fraction=0).splits["train"]
         made = open_data(folder, val_fraction=0.2)
+    assert "by file name: exact copies" in made.notes[0]
     names = [whole.images.name(i) for i in range(30)]
     assert names == sorted(names)
     assert np.bincount(made.splits["val"].labels).tolist() == [2, 2, 2]

@@ -28,3 +28,15 @@ def test_many_classes_show_the_most_confused_without_numbers() -> None:
     assert "class='fixed'" in found
     assert re.search(r"<g data-cell='\d+,\d+'>.*?</g>", found)
     assert "text-anchor='middle'>1</text></g>" not in found
+
+
+def test_thousands_of_classes_make_a_page_of_a_few_megabytes() -> None:
+    rng, classes = np.random.default_rng(0), 4000
+    labels, predicted = rng.integers(0, classes, (2, 6000))
+    logits = np.zeros((6000, classes), np.float32)
+    logits[np.arange(6000), predicted] = 5
+    evaluation = evaluate_predictions(Predictions(logits, labels, [f"class {i}" for i in range(classes)]))
+    html = performance_section(evaluation, "test")
+    assert "the 60 most often confused of 4,000 classes" in html
+    assert len(html) < 4e6
+    assert "confusion" not in vars(evaluation)  # the matrix is not made

@@ -1,9 +1,12 @@
 """The decoder process checks headers before it decodes."""
 
+import io
 import struct
 import zlib
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from vitkit.data.preprocess import Preprocess
 from vitkit.serve.decoder_worker import CORRUPT, OK, REPLY, TOO_LARGE, decode_request
@@ -33,4 +36,8 @@ def test_a_reply_has_a_status_the_original_size_and_the_pixels() -> None:
     assert REPLY.unpack(reply[: REPLY.size]) == (OK, 20, 30, 8 * 8 * 3)
     assert reply[REPLY.size :] == preprocess.array(content).tobytes()
     assert decode_request(content, preprocess, 20 * 30 - 1)[:1] == TOO_LARGE
+    twelve, scan = preprocess.replace(range=(0, 4095)), io.BytesIO()
+    Image.fromarray(np.arange(4096, dtype=np.uint16).reshape(64, 64)).save(scan, "PNG")
+    assert decode_request(scan.getvalue(), twelve, 4096)[REPLY.size :] == twelve.array(scan.getvalue()).tobytes()
+    assert twelve.array(scan.getvalue()).max() > 200 > 20 > preprocess.array(scan.getvalue()).max()
     assert decode_request(content[:100], preprocess, 20 * 30)[:1] == CORRUPT

@@ -29,6 +29,14 @@ def test_a_class_is_given_by_name_or_number(folders: tuple[Path, Path]) -> None:
             served.class_index(wanted)
 
 
+def test_a_class_whose_name_is_not_unique_is_given_by_its_number(folders: tuple[Path, Path]) -> None:
+    served = ServedModel("pets", Predictor(folders[0]), "")
+    served.predictor.class_names = ("crane", "dog", "crane")
+    assert served.class_index("2") == 2
+    with pytest.raises(APIError, match="classes 0 and 2 are named 'crane': give the index of one of them"):
+        served.class_index("crane")
+
+
 def test_models_are_listed_without_their_paths(server: Server, folders: tuple[Path, Path]) -> None:
     listed = server.get("/v1/models")
     assert [(m["name"], m["classes"], m["layers"]) for m in listed.json()["models"]] == [

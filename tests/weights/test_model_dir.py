@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -122,3 +123,18 @@ def test_overriding_the_architecture_of_a_model_folder_is_refused(tmp_path):
     save_model(create_model("vit_nano_patch4_32"), tmp_path / "model")
     with pytest.raises(WeightsError, match="defines its own architecture; remove the `heads` override"):
         load_with_report(tmp_path / "model", config={"heads": 2})
+
+
+def test_a_folder_keeps_the_keys_of_the_training_images(tmp_path: Path) -> None:
+    model = create_model("vit_digits_patch2_8", num_classes=2)
+    keys = {"train": np.array([3, 2**63 + 1], np.uint64), "val": np.array([4], np.uint64)}
+    save_model(model, tmp_path, ModelInfo(image_keys=keys))
+    loaded = load_model(tmp_path)
+    assert {name: found.tolist() for name, found in loaded.info.image_keys.items()} == {
+        "train": [3, 2**63 + 1], "val": [4],
+    }  # fmt: skip
+    (tmp_path / "images.safetensors").write_bytes(b"damaged")
+    with pytest.raises(WeightsError, match=r"images\.safetensors is damaged"):
+        load_model(tmp_path)
+    save_model(model, tmp_path)  # without keys: those of another model do not stay
+    assert not load_model(tmp_path).info.image_keys

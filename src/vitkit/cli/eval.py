@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ from vitkit.cli.output_paths import check_output_dir
 from vitkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from vitkit.data.dataset import Dataset
+    from vitkit.data.dataset import Dataset, Split
+    from vitkit.data.preprocess import Preprocess
     from vitkit.evaluation import Evaluation, Predictions
     from vitkit.model import ViT
 
@@ -27,7 +29,7 @@ class Eval:
     data: Positional[str]
     """A folder of class folders, a CSV, a parquet file, an .npz of arrays, or a name such as digits or cifar10."""
     split: str | None = None
-    """train, val or test (default: test, else val). Without splits, all images are evaluated unless the model was trained on them."""  # noqa: E501  # tyro shows it as one line
+    """train, val or test (default: test, else val). Without splits, all images are evaluated except those that the model was trained on."""  # noqa: E501  # tyro shows it as one line
     sizes: tuple[str, ...] = ()
     """Also evaluate at these image sizes, such as 160,224,288."""
     temperature: bool = False
@@ -53,30 +55,31 @@ class Eval:
     def run(self) -> int:
         from vitkit.evaluation import evaluate_predictions, resolution_sweep
         from vitkit.evaluation.eval_data import choose_split, open_eval_data
-        from vitkit.evaluation.label_map import match_labels
+        from vitkit.evaluation.predict import annotate
         from vitkit.runtime.device import select_device
-        from vitkit.weights.metadata import require_metadata
 
         folder = check_output_dir(self.out) if self.out else None
         device = select_device("auto")
         model = open_model(self.model, self.class_names, self.preprocess, device)
         if self.knn is not None:
             return self._evaluate_knn(model, self.knn, folder)
-        class_names, preprocess = require_metadata(model, self.model)
         sizes = self._image_sizes(model)
         other = open_model(self.against, device=device) if self.against else None
-        data = open_eval_data(self.data, [model, other] if other else [model], self.split, **self._open_options)
+        models = [model, other] if other else [model]
+        data = open_eval_data(self.data, models, self.split, **self._open_options)
         if not self.split and "test" not in data.splits:
             for note in data.notes:
                 print(f"vitkit: {note}", file=sys.stderr)
         split = choose_split(data, self.split)
+        images, _, preprocess = self._prepare(model, self.model, data, split)
         predictions = self._predict(model, self.model, data, split)
-        evaluation = evaluate_predictions(predictions)
+        evaluation = annotate(evaluate_predictions(predictions), models, images, data, split)
+        for note in evaluation.notes:
+            print(f"vitkit: {note}", file=sys.stderr)
         answer = {"model": self.model, "data": self.data, "split": split, **evaluation.to_dict()}
         if other:
             answer["against"] = self._compare(predictions, model, other, data, split)
         if sizes:
-            images = match_labels(data, data.splits[split], class_names)
             results = resolution_sweep(model, images, preprocess, sizes, **self._read_options)
             answer["sizes"] = [asdict(result) for result in results]
         if self.temperature:
@@ -110,13 +113,20 @@ class Eval:
             console().print(f"k-NN with k = {result.k}: neighbours from the train split, no training", markup=False)
         return 0
 
-    def _predict(self, model: "ViT", source: str, data: "Dataset", split: str) -> "Predictions":
-        from vitkit.evaluation import predict_split
-        from vitkit.evaluation.label_map import match_labels
+    def _prepare(
+        self, model: "ViT", source: str, data: "Dataset", split: str
+    ) -> "tuple[Split, Sequence[str], Preprocess]":
+        """Return the images with labels that index the model's classes, the class names, and the preprocessing."""
+        from vitkit.evaluation.label_map import find_class_names, match_labels
         from vitkit.weights.metadata import require_metadata
 
-        class_names, preprocess = require_metadata(model, source)
-        images = match_labels(data, data.splits[split], class_names)
+        class_names, preprocess = require_metadata(model, source, find_class_names(model, data))
+        return match_labels(data, data.splits[split], class_names), class_names, preprocess
+
+    def _predict(self, model: "ViT", source: str, data: "Dataset", split: str) -> "Predictions":
+        from vitkit.evaluation import predict_split
+
+        images, class_names, preprocess = self._prepare(model, source, data, split)
         with progress_bar(f"evaluating {split}", quiet=self.json) as progress:
             return predict_split(model, images, preprocess, class_names, progress=progress, **self._read_options)
 

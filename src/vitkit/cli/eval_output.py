@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def print_evaluation(evaluation: "Evaluation", answer: dict[str, Any]) -> None:
     """Print tables: metrics, classes, mistakes, and what was asked for besides."""
     e, show = evaluation, console().print
-    where = "all images" if answer["split"] == "all" else f"{answer['split']} split"
+    places = {"all": "all images", "unseen": "images that it was not trained on"}
+    where = places.get(answer["split"], f"{answer['split']} split")
     print_table(
         f"{answer['model']} on {answer['data']}, {where}: {e.n:,} images",
         ["measure", "value", "95 % interval"],
@@ -67,7 +68,7 @@ def write_evaluation(folder: Path, evaluation: "Evaluation", answer: dict[str, A
     for name, plot in plots.items():
         write_figure(files[name], plot(evaluation))
     files |= {"predictions": folder / "predictions.csv", "evaluation": folder / "evaluation.json"}
-    write_atomic(files["predictions"], _predictions_csv(evaluation).encode())
+    write_atomic(files["predictions"], _predictions_csv(evaluation))
     write_json(files["evaluation"], answer)
     return {name: str(path) for name, path in files.items()}
 
@@ -92,8 +93,8 @@ def _interval(interval: "Interval") -> str:
 def _predictions_csv(evaluation: "Evaluation") -> str:
     p, text = evaluation.predictions, io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["image", "label", "predicted", "score"])
+    rows.writerow(["image", "label", "predicted", "score", "label_index", "predicted_index"])
     names = p.names or [str(i) for i in range(len(p))]
     for name, label, guess, score in zip(names, p.labels, p.samples.predicted, p.samples.confidence, strict=True):
-        rows.writerow([name, p.class_names[label], p.class_names[guess], f"{score:.6f}"])
+        rows.writerow([name, p.class_names[label], p.class_names[guess], f"{score:.6f}", label, guess])
     return text.getvalue()

@@ -171,12 +171,13 @@ def _document(
             {
                 "path": name,
                 "label": label,
+                "index": int(target),
                 "score": round(float(score), 6),
                 "region": [round(float(edge), 3) for edge in region],
                 "strongest_patch": divmod(int(values.argmax()), values.shape[1]),
             }
-            for name, label, score, region, values in zip(
-                found.images.names, found.labels, found.scores, found.regions, found.maps, strict=True
+            for name, label, target, score, region, values in zip(
+                found.images.names, found.labels, found.targets, found.scores, found.regions, found.maps, strict=True
             )
         ],
         "files": files,

@@ -57,6 +57,8 @@ def _print(found: "Inspection") -> None:
     )
     out = console()
     out.print(f"formats    {_tally(found.formats)}; modes {_tally(found.modes)}")
+    if found.value_range is not None:
+        out.print(f"range      {found.value_range}", markup=False)
     out.print(f"imbalance  {found.imbalance:.1f} (largest class over smallest, in train)")
     kinds = {k: sum(c.kind == k for c in found.copies) for k in ("bytes", "pixels", "near")}
     out.print(

@@ -4,6 +4,7 @@
 """
 
 import difflib
+import io
 import os
 import shutil
 import sys
@@ -47,6 +48,8 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be UTF-8; in JSON this is an escape
     if words in (["--version"], ["-V"]):
         print(f"vitkit {__version__}")
         return 0

@@ -100,10 +100,13 @@ class Predict:
             with _json_list() as write:
                 yield write
         elif self.csv:
-            with open(self.csv, "w", newline="", encoding="utf-8") as file:
+            with open(self.csv, "w", newline="", encoding="utf-8", errors="backslashreplace") as file:
                 rows = csv.writer(file)
-                rows.writerow(["path", *(f"{what}_{k + 1}" for k in range(top) for what in ("label", "score"))])
-                yield lambda path, found: rows.writerow([path, *(x for p in found for x in (p.label, p.score))])
+                columns = [f"{what}_{k + 1}" for k in range(top) for what in ("label", "score")]
+                rows.writerow(["path", *columns, *(f"index_{k + 1}" for k in range(top))])
+                yield lambda path, found: rows.writerow(
+                    [path, *(x for p in found for x in (p.label, p.score)), *(p.index for p in found)]
+                )
         else:
             yield _table_writer(paths, predictor.class_names)
 

@@ -3,7 +3,7 @@
 Image files are sorted by class and content, not by name, and a validation split is drawn by content too. So the same
 photographs give the same run whether they come as a folder, a CSV or a parquet file, and exact copies of an image stay
 in one split. Above `CONTENT_LIMIT` images, which would take too long to read first, they are sorted by class and keep
-the order of the source. Arrays keep their order.
+the order of the source, and the split is drawn by name. Arrays keep their order.
 """
 
 import hashlib
@@ -80,6 +80,11 @@ class ImageSource(ABC):
         except CorruptImageError:
             return hash_name(self.name(index))
 
+    @property
+    def has_cheap_hashes(self) -> bool:
+        """True if content hashes need no files to be read."""
+        return False
+
     def _read(self, index: int) -> RawImage | ReadFailure:
         try:
             return self[index]
@@ -110,6 +115,10 @@ class ImageSubset(ImageSource):
     def content_hash(self, index: int, /) -> bytes:
         return self.images.content_hash(int(self.indices[index]))
 
+    @property
+    def has_cheap_hashes(self) -> bool:
+        return self.images.has_cheap_hashes
+
 
 @dataclass(frozen=True)
 class ArrayImages(ImageSource):
@@ -127,6 +136,10 @@ class ArrayImages(ImageSource):
 
     def name(self, index: int, /) -> str:
         return f"{self.origin}[{index if self.numbers is None else self.numbers[index]}]"
+
+    @property
+    def has_cheap_hashes(self) -> bool:
+        return True
 
     def take(self, rows: np.ndarray) -> "ArrayImages":
         return ArrayImages(self.pixels[rows], self.origin, rows if self.numbers is None else self.numbers[rows])
@@ -193,6 +206,14 @@ class Split:
     def content_hashes(self) -> np.ndarray:
         return self.hashes if self.hashes is not None else hash_images(self.images)
 
+    def known_hashes(self) -> np.ndarray | None:
+        """Return the content hashes, or None if files would have to be read: above `CONTENT_LIMIT`, and of streams."""
+        return self.content_hashes() if self.has_hashes else None
+
+    @property
+    def has_hashes(self) -> bool:
+        return self.hashes is not None or self.images.has_cheap_hashes
+
     def fingerprint(self, class_names: Sequence[str]) -> str:
         """Return the SHA-256 of labels and content. Above `CONTENT_LIMIT` images, only that many are hashed."""
         rows = np.arange(len(self))
@@ -225,6 +246,7 @@ class Dataset:
     notes: Sequence[str] = field(default_factory=tuple)  # what a user should know, such as files that were left out
     has_class_names: bool = True  # False: the labels were numbers, and `class_names` are these numbers
     val_was_drawn: bool = False  # True: the source had no val split, and one was drawn from train
+    labels_are_indices: bool = False  # True: the labels of the source were numbers, with class names or without
 
     @cached_property
     def fingerprint(self) -> str:

@@ -7,11 +7,12 @@ Naive conversions differ from viewers in these cases:
   dropping the alpha channel would show it.
 - 16-bit grey is scaled by its full range, not clipped at 255. 32-bit integer and floating-point images have no defined
   range. The smallest of 0…1 (floats only), 0…255 and 0…65535 that holds their values is used, else their minimum and
-  maximum.
+  maximum. `value_range` replaces the range of all of these: 12 bits of a camera in 16-bit files use 1/16 of the range.
 - A truncated file is an error. A file whose header states more pixels than `MAX_PIXELS` is refused.
 """
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,15 @@ _ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)  # orientations that swap width and height
 
 
+@dataclass(frozen=True)
+class PixelRange:
+    """The values of an image of more than 8 bits, and the range of its format, which `decode` maps to 0…255."""
+
+    used: tuple[float, float]
+    nominal: tuple[float, float]
+    colour: bool = False  # 16-bit colour, of which Pillow reads the upper 8 bits
+
+
 def decode(
     encoded: DecodableImage,
     *,
@@ -40,17 +50,23 @@ def decode(
     min_size: tuple[int, int] | None = None,
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
+    value_range: tuple[float, float] | None = None,
 ) -> Image.Image:
     """Return the image in mode "L" (`channels=1`) or "RGB" (`channels=3`).
 
     `min_size`, (height, width), is the size to which the caller will shrink the image. A JPEG is then decoded at 1/2,
-    1/4 or 1/8 if that leaves at least twice this size on both sides; other formats ignore it. Errors refer to the image
-    as `name`, by default its path.
+    1/4 or 1/8 if that leaves at least twice this size on both sides; other formats ignore it. `value_range` has the
+    values that become 0 and 255 in images of more than 8 bits, by default the range of the format. Errors refer to the
+    image as `name`, by default its path.
     """
     name = name or (str(encoded) if isinstance(encoded, Path) else "image")
     mode: Literal["L", "RGB"] = "L" if channels == 1 else "RGB"
     try:
-        return _eight_bit(_open(encoded, min_size, max_pixels, name), mode, name)
+        image, colour = _open(encoded, min_size, max_pixels, name)
+        if colour and value_range is not None:
+            reason = "has 16-bit colour, of which only the upper 8 bits can be read, so a range cannot be applied"
+            raise CorruptImageError(name, f"{reason}: save it with 8 bits per channel")
+        return _eight_bit(image, mode, name, value_range)
     except CorruptImageError:
         raise
     except Exception as error:  # Pillow's decoders raise many exceptions for broken files
@@ -69,6 +85,22 @@ def read_header(encoded: bytes | np.ndarray, name: str, max_pixels: int = MAX_PI
         raise CorruptImageError(name, _reason(error)) from error
 
 
+def pixel_range(encoded: bytes | np.ndarray, name: str) -> PixelRange | None:
+    """Return the used and the nominal range of an image of more than 8 bits; None for other images."""
+    if isinstance(encoded, np.ndarray):
+        return None
+    header = read_header(encoded, name)
+    if not (_is_deep(header) or _is_16_bit_colour(header)):
+        return None
+    try:
+        image, colour = _open(encoded, None, MAX_PIXELS, name)
+        values = np.asarray(image) * np.uint16(257) if colour else np.asarray(image)
+        nominal = (0.0, 65535.0) if colour else _nominal_range(image, values)
+        return PixelRange((float(values.min()), float(values.max())), nominal, colour)
+    except Exception as error:
+        raise CorruptImageError(name, _reason(error)) from error
+
+
 def oriented_size(header: Image.Image) -> tuple[int, int]:
     """Return the (width, height) that the decoded image will have, from the header alone."""
     # Pillow reports the size of a TIFF after its rotation, and of other formats before it.
@@ -76,10 +108,12 @@ def oriented_size(header: Image.Image) -> tuple[int, int]:
     return (header.height, header.width) if rotated else header.size
 
 
-def _open(encoded: DecodableImage, min_size: tuple[int, int] | None, max_pixels: int, name: str) -> Image.Image:
-    """Return the image with its pixels decoded and its orientation applied."""
+def _open(
+    encoded: DecodableImage, min_size: tuple[int, int] | None, max_pixels: int, name: str
+) -> tuple[Image.Image, bool]:
+    """Return the image with its pixels decoded and its orientation applied, and whether it has 16-bit colour."""
     if isinstance(encoded, np.ndarray):
-        return _from_array(encoded, name)
+        return _from_array(encoded, name), False
     if isinstance(encoded, Image.Image):
         image = encoded
         _check_pixels(image, name, max_pixels)
@@ -89,8 +123,9 @@ def _open(encoded: DecodableImage, min_size: tuple[int, int] | None, max_pixels:
     if min_size is not None and image.format in ("JPEG", "MPO"):  # no effect on a decoded image
         height, width = min_size[::-1] if _orientation(image) in _SIDEWAYS else min_size
         image.draft(None, (2 * width, 2 * height))
+    colour = _is_16_bit_colour(image)
     image.load()
-    return ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
+    return ImageOps.exif_transpose(image) if _orientation(image) > 1 else image, colour
 
 
 def _header(file: io.BytesIO, name: str, max_pixels: int) -> Image.Image:
@@ -124,9 +159,24 @@ def _from_array(pixels: np.ndarray, name: str) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else np.ascontiguousarray(pixels))
 
 
-def _eight_bit(image: Image.Image, mode: Literal["L", "RGB"], name: str) -> Image.Image:
-    if image.mode.startswith("I") or image.mode == "F":
-        image = Image.fromarray(_scale(np.asarray(image), _max_value(image), name))
+def _is_deep(image: Image.Image) -> bool:
+    """Return True for grey of more than 8 bits."""
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def _is_16_bit_colour(header: Image.Image) -> bool:
+    """Return True for a file, not decoded yet, whose 16-bit channels Pillow reduces to their upper 8 bits."""
+    return not _is_deep(header) and any(";16" in str(tile[3]) for tile in getattr(header, "tile", ()))
+
+
+def _eight_bit(
+    image: Image.Image, mode: Literal["L", "RGB"], name: str, value_range: tuple[float, float] | None
+) -> Image.Image:
+    if _is_deep(image):
+        values = np.asarray(image)
+        if not np.isfinite(values).all():
+            raise CorruptImageError(name, "has NaN or infinite pixels")
+        image = Image.fromarray(_scale(values, *(value_range or _nominal_range(image, values))))
     elif image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
@@ -135,25 +185,19 @@ def _eight_bit(image: Image.Image, mode: Literal["L", "RGB"], name: str) -> Imag
     return image if image.mode == mode else image.convert(mode)
 
 
-def _max_value(image: Image.Image) -> int | None:
-    """Return the largest possible value of a pixel, or None if the file does not define it."""
-    if not image.mode.startswith("I;16"):
-        return None
-    bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (16,))
-    return int(2 ** (bits if isinstance(bits, int) else bits[0])) - 1
+def _nominal_range(image: Image.Image, values: np.ndarray) -> tuple[float, float]:
+    """Return the range of the format, or the smallest usual one that holds the values if the format has none."""
+    if image.mode.startswith("I;16"):
+        bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (16,))
+        return 0.0, 2.0 ** (bits if isinstance(bits, int) else bits[0]) - 1
+    low, high = float(values.min()), float(values.max())
+    ranges = [1.0, 255.0, 65535.0] if values.dtype.kind == "f" else [255.0, 65535.0]
+    return next(((0.0, end) for end in ranges if low >= 0 and high <= end), (low, high))
 
 
-def _scale(values: np.ndarray, max_value: int | None, name: str) -> np.ndarray:
-    numbers = values.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        raise CorruptImageError(name, "has NaN or infinite pixels")
-    low, high = float(numbers.min()), float(numbers.max())
-    if max_value is not None:
-        start, end = 0.0, float(max_value)
-    else:
-        ranges = [1.0, 255.0, 65535.0] if values.dtype.kind == "f" else [255.0, 65535.0]
-        start, end = next(((0.0, end) for end in ranges if low >= 0 and high <= end), (low, high))
-    return np.rint((numbers - start) * (255.0 / ((end - start) or 1.0))).clip(0, 255).astype(np.uint8)
+def _scale(values: np.ndarray, start: float, end: float) -> np.ndarray:
+    scaled = (values.astype(np.float64) - start) * (255.0 / ((end - start) or 1.0))
+    return np.rint(scaled).clip(0, 255).astype(np.uint8)
 
 
 def _reason(error: Exception) -> str:

@@ -5,6 +5,7 @@ File names, formats and order do not matter: a folder and the parquet file packe
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def hash_file(path: Path) -> bytes:
 
 def hash_name(name: str) -> bytes:
     """Return the hash that stands for an image whose content cannot be read."""
-    return _digest(0, name.encode())
+    return _digest(0, os.fsencode(name))
 
 
 def fingerprint_split(labels: np.ndarray, class_names: Sequence[str], rows: np.ndarray, hashes: np.ndarray) -> str:
@@ -50,6 +51,20 @@ def fingerprint_split(labels: np.ndarray, class_names: Sequence[str], rows: np.n
     for line in sorted(f"{class_names[k]} {h.tobytes().hex()}\n" for k, h in zip(labels[rows], hashes, strict=True)):
         total.update(line.encode())
     return total.hexdigest()
+
+
+def image_keys(hashes: np.ndarray) -> np.ndarray:
+    """Return the first 8 bytes of each content hash as uint64, sorted. A model folder stores those of its training."""
+    return np.unique(_keys(hashes))
+
+
+def find_images(hashes: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return a mask of the content hashes (N, 16) whose keys are among `keys`."""
+    return np.isin(_keys(hashes), keys)
+
+
+def _keys(hashes: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(hashes[:, :8]).view("<u8")[:, 0].astype(np.uint64)
 
 
 def _digest(length: int, content: bytes) -> bytes:

@@ -13,13 +13,14 @@ import numpy as np
 from PIL import Image
 
 from vitkit.data.dataset import Dataset, RawImage, ReadFailure, Split
-from vitkit.data.decode import decode, oriented_size, read_header
+from vitkit.data.decode import PixelRange, decode, oriented_size, pixel_range, read_header
 from vitkit.data.decode_pipeline import Progress, read_images
 from vitkit.data.near_duplicates import group_duplicates, perceptual_hash, thumbnail
 from vitkit.data.recommended_settings import Recommendation, recommend
 from vitkit.errors import CorruptImageError, DataError
 
 REDUCED_SIZE = (512, 512)  # a JPEG of more than twice this size is decoded at 1/2, 1/4 or 1/8
+MIN_LEVELS = 128  # of 256 grey levels: with fewer, images of more than 8 bits lose detail that they have
 MIN_NEAR_SIDE = 32  # pixels: below, different digits are as similar as two versions of a photograph
 
 
@@ -35,6 +36,7 @@ class ImageStats:
     pixels: bytes  # digest of the decoded pixels
     hash: int  # perceptual
     thumb: np.ndarray
+    range: PixelRange | None = None  # None: 8 bits
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,22 @@ class Quantiles:
 
 
 @dataclass(frozen=True)
+class ValueRange:
+    """The values of all images of more than 8 bits, which preprocessing maps to 0…255."""
+
+    images: int
+    used: tuple[float, float]
+    nominal: tuple[float, float]  # what becomes 0 and 255; the widest, if it differs between the images
+    levels: int  # grey levels that remain of 256
+    advice: str  # "" if nothing is lost
+
+    def __str__(self) -> str:
+        used, nominal = (f"{low:g} to {high:.10g}" for low, high in (self.used, self.nominal))
+        text = f"{self.images:,} images of more than 8 bits use {used} of {nominal}: {self.levels} of 256 grey levels"
+        return f"{text}; {self.advice}" if self.advice else text
+
+
+@dataclass(frozen=True)
 class Inspection:
     """The result of `inspect_data`."""
 
@@ -95,6 +113,7 @@ class Inspection:
     copies: Sequence[Duplicates]  # leaks first, then conflicting labels, then the rest
     leaked: Mapping[str, int]  # split → number of its images that have a duplicate in train
     advice: Recommendation
+    value_range: ValueRange | None = None  # None: all images have 8 bits
 
     @property
     def leaks(self) -> list[Duplicates]:
@@ -132,7 +151,7 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
         notes=tuple(dataset.notes),
         images=sum(map(len, dataset.splits.values())),
         splits={name: len(split) for name, split in dataset.splits.items()},
-        classes={c: {s: int(counts[s][k]) for s in counts} for k, c in enumerate(dataset.class_names)},
+        classes={c: {s: int(counts[s][k]) for s in counts} for k, c in enumerate(_unique(dataset.class_names))},
         imbalance=float(present.max() / present.min()),
         width=_quantiles(width),
         height=_quantiles(height),
@@ -143,7 +162,43 @@ def inspect_data(dataset: Dataset, progress: Progress | None = None, threads: in
         copies=copies,
         leaked=_leaked(copies, dataset),
         advice=recommend_for(train, stats),
+        value_range=summarize_ranges([image.range for image in stats if image.range is not None]),
     )
+
+
+def sample_ranges(split: Split, most: int = 64) -> list[PixelRange]:
+    """Return the ranges of those of about `most` images of a split that have more than 8 bits.
+
+    The images are evenly spaced, or the first ones of a stream, of which each part is slow to read.
+    """
+    step = max(len(split) // most, 1) if split.has_hashes else 1
+    ranges = []
+    for index in range(0, min(len(split), step * most), step):
+        with contextlib.suppress(CorruptImageError):
+            ranges.append(pixel_range(split.images[index], split.images.name(index)))
+    return [found for found in ranges if found is not None]
+
+
+def summarize_ranges(ranges: Sequence[PixelRange], chosen: tuple[float, float] | None = None) -> ValueRange | None:
+    """Compare the used values with the nominal range, or with the `chosen` one. Return None for no images."""
+    if not ranges:
+        return None
+    low, high = min(r.used[0] for r in ranges), max(r.used[1] for r in ranges)
+    nominal = chosen or (min(r.nominal[0] for r in ranges), max(r.nominal[1] for r in ranges))
+    levels = round(255 * min((high - low) / ((nominal[1] - nominal[0]) or 1), 1)) + 1
+    whole = low >= 0 and float(high).is_integer() and high > 1
+    fitting = (0, 2 ** int(high).bit_length() - 1) if whole else (low, high)
+    setting = f"--set 'preprocess.range=({fitting[0]:g}, {fitting[1]:.10g})'"
+    advice = ""
+    if chosen and (low < chosen[0] or high > chosen[1]):
+        advice = f"values outside of the range are clipped: {setting}"
+    elif not chosen and len({r.nominal for r in ranges}) > 1:
+        advice = f"the images are scaled by different ranges: use one, {setting}"
+    elif levels <= MIN_LEVELS and any(r.colour for r in ranges):
+        advice = "only the upper 8 bits of 16-bit colour can be read: scale the images, and save them with 8 bits"
+    elif levels <= MIN_LEVELS:
+        advice = f"the images become dark and lose detail: {setting}"
+    return ValueRange(len(ranges), (low, high), nominal, levels, advice)
 
 
 def recommend_for(train_counts: np.ndarray, stats: Sequence[ImageStats]) -> Recommendation:
@@ -190,7 +245,8 @@ def probe_image(encoded: RawImage, name: str) -> ImageStats:
         width, height = oriented_size(header)  # not the size of `image`, which may be reduced
         pixels = hashlib.sha256(f"{width}×{height} ".encode() + image.tobytes()).digest()
     thumb = thumbnail(image)
-    return ImageStats(width, height, mode, format, content, pixels, perceptual_hash(thumb), thumb)
+    values = pixel_range(encoded, name)
+    return ImageStats(width, height, mode, format, content, pixels, perceptual_hash(thumb), thumb, values)
 
 
 def _scan(
@@ -228,6 +284,12 @@ def _duplicates(members: Sequence[Member], stats: Sequence[ImageStats]) -> list[
 def _leaked(copies: Sequence[Duplicates], dataset: Dataset) -> dict[str, int]:
     tally = Counter(m.split for c in copies if any(m.split == "train" for m in c.members) for m in c.members)
     return {split: tally[split] for split in dataset.splits if split != "train"}
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return the names; those of several classes are followed by the class index."""
+    times = Counter(names)
+    return [name if times[name] == 1 else f"{name} ({k})" for k, name in enumerate(names)]
 
 
 def _quantiles(values: np.ndarray) -> Quantiles:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from vitkit.data.dataset import ArrayImages, RawImage, ReadFailure, Split, unwrap_subsets
-from vitkit.data.decode import decode, oriented_size, read_header
+from vitkit.data.decode import oriented_size, read_header
 from vitkit.data.decode_pipeline import AHEAD, CORRUPT_LIMIT, CorruptionBudget, Progress, read_images, read_split
 from vitkit.data.preprocess import Preprocess
 from vitkit.data.readability import ReadabilityCache, filter_readable
@@ -104,7 +104,7 @@ class FileSource:
         rows = []
         for header, name, (left, top, right, bottom), flip in zip(headers, names, boxes, flips, strict=True):
             min_size = int(preprocess.size[0] / (bottom - top)), int(preprocess.size[1] / (right - left))
-            image = decode(header, channels=preprocess.channels, min_size=min_size, name=name)
+            image = preprocess.decode(header, name, min_size=min_size)
             rows.append(preprocess.random_resized_crop(image, (left, top, right, bottom), bool(flip)))
         return rows
 

@@ -45,6 +45,7 @@ class Preprocess:
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # per channel, of values in 0…1
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
     fill: tuple[int, ...] | None = None  # colour for fit="pad"; None: the mean
+    range: tuple[float, float] | None = None  # values that become black and white above 8 bits; None: the format's
 
     def __post_init__(self) -> None:
         for name, count in (("size", 2), ("mean", self.channels), ("std", self.channels), ("fill", self.channels)):
@@ -52,7 +53,9 @@ class Preprocess:
         _check(self)
 
     def to_dict(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.to_dict(self).items()}
+        """Return the settings as stored. `range` is there only if set: versions that do not know it refuse the file."""
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.to_dict(self).items()}
+        return {key: value for key, value in values.items() if key != "range" or value is not None}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -72,7 +75,7 @@ class Preprocess:
     def array(self, encoded: DecodableImage, name: str | None = None, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         """Decode, resize and crop to (H, W, C) uint8."""
         if self.channels in (1, 3):
-            return self.resize_and_crop(decode(encoded, channels=self.channels, name=name, max_pixels=max_pixels))
+            return self.resize_and_crop(self.decode(encoded, name, max_pixels))
         # Images with other numbers of channels are arrays. Pillow resizes each channel on its own.
         pixels = encoded if isinstance(encoded, np.ndarray) else None
         if pixels is None or pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != self.channels:
@@ -80,6 +83,18 @@ class Preprocess:
             raise CorruptImageError(name, f"is not a uint8 array (H, W, {self.channels}), as this preprocessing needs")
         planes = [Image.fromarray(np.ascontiguousarray(pixels[..., c])) for c in range(self.channels)]
         return np.concatenate([self._fit(p, self._fill[c : c + 1]) for c, p in enumerate(planes)], axis=2)
+
+    def decode(
+        self,
+        encoded: DecodableImage,
+        name: str | None = None,
+        max_pixels: int = MAX_PIXELS,
+        min_size: tuple[int, int] | None = None,
+    ) -> Image.Image:
+        """Return the decoded image in its original size, with the channels and the value range of these settings."""
+        return decode(
+            encoded, channels=self.channels, min_size=min_size, name=name, max_pixels=max_pixels, value_range=self.range
+        )
 
     def check_decodable(self, encoded: DecodableImage, name: str | None = None) -> None:
         """Raise `CorruptImageError` if `array` would, at less cost.
@@ -89,7 +104,7 @@ class Preprocess:
         if isinstance(encoded, np.ndarray) or self.channels not in (1, 3):
             self.array(encoded, name)
         else:
-            decode(encoded, channels=self.channels, min_size=(1, 1), name=name)
+            self.decode(encoded, name, min_size=(1, 1))
 
     def resize_and_crop(self, image: Image.Image) -> np.ndarray:
         """Resize and crop a decoded image to (H, W, C) uint8."""
@@ -208,5 +223,7 @@ def _check(p: Preprocess) -> None:
             raise ConfigError(f"{name}={values}: expected {p.channels} numbers, one per channel")
     if not all(math.isfinite(v) for v in p.mean + p.std) or min(p.std) <= 0:
         raise ConfigError(f"mean={p.mean}, std={p.std}: expected finite numbers, std above 0")
+    if p.range is not None and not (all(map(math.isfinite, p.range)) and p.range[0] < p.range[1]):
+        raise ConfigError(f"range={p.range}: expected two finite numbers, the smaller one first, such as (0, 4095)")
     if p.fill is not None and not all(0 <= v <= 255 for v in p.fill):
         raise ConfigError(f"fill={p.fill}: expected integers from 0 to 255")

@@ -30,10 +30,14 @@ from vitkit.runtime.threads import threaded_map
 class ReadabilityCache:
     """The images of a data set that were decoded before, each as a digest of 64 bits."""
 
-    def __init__(self, data: str) -> None:
-        """Open the cache of `data`, the path or name that the user gave, for this version of the decoder."""
+    def __init__(self, data: str, value_range: tuple[float, float] | None = None) -> None:
+        """Open the cache of `data`, the path or name that the user gave, for this version of the decoder.
+
+        A `value_range` has a cache of its own, because it cannot be applied to every image.
+        """
         key = f"{Path(data).expanduser().absolute()}\n{PIL.__version__}\n{MAX_PIXELS}"
-        self.path = cache_folder() / "usable" / hashlib.sha256(key.encode()).hexdigest()[:32]
+        key += f"\n{value_range}" if value_range else ""
+        self.path = cache_folder() / "usable" / hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
         try:
             content = self.path.read_bytes()
         except OSError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitkit.evaluation.evaluation import Evaluation
-from vitkit.evaluation.metrics import Bin, ClassScore, Interval, wilson_interval
+from vitkit.evaluation.metrics import Bin, ClassScore, Interval, confusion_cells, wilson_interval
 
 MAX_CLASSES = 60  # shown in one chart
 MAX_CLASSES_WITH_NUMBERS = 20  # above, numbers in the cells of a confusion matrix are too small to read
@@ -43,18 +43,24 @@ class ReliabilityBar(Bin):
 
 
 def confusion_chart(evaluation: Evaluation) -> ConfusionChart:
-    counts, names = evaluation.confusion, evaluation.predictions.class_names
-    errors = counts - np.diag(counts.diagonal())
-    shown = np.sort(np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MAX_CLASSES])
-    label, predicted = divmod(int(errors.argmax()), len(errors))
+    names = evaluation.predictions.class_names
+    label, predicted, count = confusion_cells(evaluation.predictions).T
+    errors = np.where(label == predicted, 0, count)
+    involved = sum(np.bincount(side, errors, minlength=len(names)) for side in (label, predicted))
+    shown = np.sort(np.argsort(-involved, kind="stable")[:MAX_CLASSES])
+    support, worst = np.bincount(label, count, minlength=len(names)).astype(np.int64), int(errors.argmax())
+    counts, place = np.zeros((len(shown), len(shown)), np.int64), {k: i for i, k in enumerate(shown.tolist())}
+    for row, column, number in zip(label.tolist(), predicted.tolist(), count.tolist(), strict=True):
+        if row in place and column in place:
+            counts[place[row], place[column]] = number
     return ConfusionChart(
         title=chart_title("Confusion matrix", len(shown), len(names), "most often confused"),
         classes=tuple(shown.tolist()),
         names=tuple(names[i] for i in shown.tolist()),
-        counts=counts[np.ix_(shown, shown)],
-        support=counts.sum(axis=1)[shown],
-        top_confusion=f"Most frequent error: {names[label]} predicted as {names[predicted]}, "
-        f"{errors[label, predicted]:,} of {counts[label].sum():,} images."
+        counts=counts,
+        support=support[shown],
+        top_confusion=f"Most frequent error: {names[label[worst]]} predicted as {names[predicted[worst]]}, "
+        f"{errors[worst]:,} of {support[label[worst]]:,} images."
         if errors.any()
         else "No errors.",
     )

@@ -164,9 +164,16 @@ def confusion_matrix(predictions: Predictions) -> np.ndarray:
     return np.bincount(predictions.labels * k + predictions.samples.predicted, minlength=k * k).reshape(k, k)
 
 
+def confusion_cells(predictions: Predictions) -> np.ndarray:
+    """Return the cells of the confusion matrix that are not 0: rows (label, predicted, count), (N, 3), in order."""
+    k = len(predictions.class_names)
+    cells, counts = np.unique(predictions.labels * k + predictions.samples.predicted, return_counts=True)
+    return np.stack([cells // k, cells % k, counts], axis=1)
+
+
 def per_class(predictions: Predictions) -> tuple[ClassScore, ...]:
-    confusion = confusion_matrix(predictions)
-    hits, support, predicted = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    labels, guesses, k = predictions.labels, predictions.samples.predicted, len(predictions.class_names)
+    hits, support, predicted = (np.bincount(x, minlength=k) for x in (labels[labels == guesses], labels, guesses))
     return tuple(
         ClassScore(label, _ratio(hit, n_predicted), _ratio(hit, n), _ratio(2 * hit, n + n_predicted), int(n))
         for label, hit, n, n_predicted in zip(predictions.class_names, hits, support, predicted, strict=True)

@@ -29,7 +29,7 @@ def plot_confusion(evaluation: Evaluation) -> Figure:
     """Return the confusion matrix, each cell a share of its row. Of very many classes, draw only the most confused."""
     chart = confusion_chart(evaluation)
     share, k = chart.shares, len(chart.names)
-    columns = [_literal(name) for name in chart.names]
+    columns = [literal(name) for name in chart.names]
     rows = [f"{name} ({support:,})" for name, support in zip(columns, chart.support, strict=True)]
     side = max(k * (0.46 if chart.has_numbers else 0.2), 2.0)
     wide, tall = (0.07 * max(map(len, names)) for names in (rows, columns))  # inches for the longest name
@@ -74,7 +74,7 @@ def plot_classes(evaluation: Evaluation) -> Figure:
     for kind, marker, colour in (("recall", "o", BLUE), ("precision", "D", VERMILION)):
         values = [np.nan if (value := getattr(s, kind)) is None else value for s in scores]
         legend += axes.plot(values, rows, marker, color=colour, markersize=4, label=kind, clip_on=False)
-    axes.set_yticks(rows, [f"{_literal(s.label)} ({s.support:,})" for s in scores], fontsize=8)
+    axes.set_yticks(rows, [f"{literal(s.label)} ({s.support:,})" for s in scores], fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(scores) - 0.5, -0.5))
     title = chart_title("F1, recall and precision per class (samples)", len(scores), len(known), "worst")
     axes.set_title(title, fontsize=10)
@@ -124,9 +124,9 @@ def _draw_histogram(axes: Axes, evaluation: Evaluation) -> None:
     axes.legend(loc="upper left", fontsize=8, edgecolor="none")
 
 
-def _literal(name: str) -> str:
-    """Return the name with dollar signs escaped: matplotlib would typeset the text between two as a formula."""
-    return name.replace("$", r"\$")
+def literal(name: str) -> str:
+    """Return a name as matplotlib draws it: `$` would start a formula, bytes that are not UTF-8 would be an error."""
+    return name.encode("utf-8", "backslashreplace").decode().replace("$", r"\$")
 
 
 def _write_cells(axes: Axes, share: np.ndarray) -> None:

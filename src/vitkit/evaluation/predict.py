@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -16,9 +16,15 @@ from vitkit.data.decode_pipeline import CORRUPT_LIMIT, Progress
 from vitkit.data.loader import SplitReader
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError, InputError
-from vitkit.evaluation.eval_data import check_val_is_unseen, choose_split, open_eval_data
+from vitkit.evaluation.eval_data import (
+    check_val_is_unseen,
+    choose_split,
+    count_overlap,
+    open_eval_data,
+    overlap_notes,
+)
 from vitkit.evaluation.evaluation import Evaluation, evaluate_predictions
-from vitkit.evaluation.label_map import match_labels
+from vitkit.evaluation.label_map import find_class_names, label_notes, match_labels
 from vitkit.evaluation.metrics import Interval, Predictions, top_k, top_k_interval
 from vitkit.model import ViT
 from vitkit.runtime.device import select_device
@@ -56,23 +62,45 @@ def evaluate(
     `model` is a module, or anything that `load_model` opens. `data` is a `Dataset`, a `Split`, or anything that
     `open_data` opens. The labels of a `Split` are taken as the model's class indices. Preprocessing and class names are
     those of the model unless given. Without `split`, the test split is evaluated, else val. If a path has no splits,
-    the validation images of the model's training are evaluated, or all images if it was not trained on them.
+    the validation images of the model's training are evaluated, or all images if it was not trained on them. If it was
+    trained on some of them, by content, the others are evaluated. `overlap` of the result counts training images.
     """
     source = "the model" if isinstance(model, nn.Module) else model
     module = model if isinstance(model, nn.Module) else load_model(model, select_device("auto"))
+    models = [module] if isinstance(module, ViT) else []
+    opened = None if isinstance(data, Split) else _open(data, models, split, corrupt_limit)
+    if opened is not None and not class_names:
+        class_names = find_class_names(module, opened)
     class_names, preprocess = require_metadata(module, source, class_names, preprocess)
-    if not isinstance(data, Split):
-        models = [module] if isinstance(module, ViT) else []
-        if not isinstance(data, Dataset):
-            data = open_eval_data(data, models, split, corrupt_limit=corrupt_limit)
-        elif choose_split(data, split) == "val" and not split:
-            check_val_is_unseen(data, models)
-        data = match_labels(data, data.splits[choose_split(data, split)], class_names)
+    name = choose_split(opened, split) if opened else ""
+    images = match_labels(opened, opened.splits[name], class_names) if opened else data
+    assert isinstance(images, Split)
     found = predict_split(
-        module, data, preprocess, class_names,
+        module, images, preprocess, class_names,
         batch_size=batch_size, image_size=image_size, corrupt_limit=corrupt_limit, progress=progress,
     )  # fmt: skip
-    return evaluate_predictions(found)
+    return annotate(evaluate_predictions(found), models, images, opened, name)
+
+
+def annotate(
+    evaluation: Evaluation, models: Sequence[ViT], images: Split, data: Dataset | None = None, split: str = ""
+) -> Evaluation:
+    """Return the evaluation with the number of training images among `images`, and notes about them and the labels."""
+    overlap = count_overlap(data, split, images, models)
+    names, notes = evaluation.predictions.class_names, list[str]()
+    if data is not None:
+        notes = label_notes(data, names)
+        if models and not models[0].info.class_names and names == tuple(find_class_names(models[0], data)):
+            notes.append(f"the model has no class names: the labels of {data.name} are taken as its class indices")
+    return replace(evaluation, overlap=overlap, notes=(*notes, *overlap_notes(overlap, len(images))))
+
+
+def _open(data: Dataset | str | Path, models: Sequence[ViT], split: str | None, corrupt_limit: float) -> Dataset:
+    if not isinstance(data, Dataset):
+        return open_eval_data(data, models, split, corrupt_limit=corrupt_limit)
+    if choose_split(data, split) == "val" and not split:
+        check_val_is_unseen(data, models)
+    return data
 
 
 def predict_split(

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from vitkit.evaluation.plots import BLUE, PALE_GREY, VERMILION, add_colorbar
+from vitkit.evaluation.plots import BLUE, PALE_GREY, VERMILION, add_colorbar, literal
 from vitkit.explanation.faithfulness import Faithfulness
 from vitkit.explanation.heatmap import COLORMAP, PIXELATED_BELOW, color_range, overlay, rescale, to_pillow
 from vitkit.explanation.model_stats import PositionSimilarity
@@ -70,7 +70,7 @@ def plot_heads(maps: np.ndarray, title: str = "") -> Figure:
         if layer == 0:
             axes.set_title(f"head {head}", fontsize=7, color=GREY)
     add_colorbar(figure, shown, "attention, × uniform attention", ax=grid, shrink=0.6, aspect=30, extend="max")
-    figure.suptitle(title, fontsize=8)
+    figure.suptitle(literal(title), fontsize=8)
     return figure
 
 
@@ -213,13 +213,13 @@ def _crop(images: SourceImages, index: int) -> np.ndarray:
 
 
 def _prediction(explanation: Explanation, index: int) -> str:
-    label = textwrap.shorten(explanation.labels[index].split(",")[0].replace("$", r"\$"), 26, placeholder="…")
+    label = textwrap.shorten(literal(explanation.labels[index].split(",")[0]), 26, placeholder="…")
     return f"{explanation.method}: {label}, {explanation.scores[index]:.0%}" if label else explanation.method
 
 
 def _file_name(path: str) -> str:
-    """Return the last part of a path, as much of it as fits above an image; `$` would start a formula."""
-    name = path.replace("\\", "/").rsplit("/", 1)[-1].replace("$", r"\$")
+    """Return the last part of a path, as much of it as fits above an image."""
+    name = literal(path.replace("\\", "/").rsplit("/", 1)[-1])
     return name if len(name) <= 30 else f"…{name[-29:]}"
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -117,7 +116,8 @@ def class_indices(model: ViT, target: Target, count: int) -> Tensor:
     many = [target] * count if isinstance(target, int | str) else list(target)
     if len(many) != count:
         raise InputError(f"{len(many)} classes for {count} images: give one for all, or one for each")
-    return torch.tensor([_class_index(model, one) for one in many], dtype=torch.long)
+    names = class_names(model)
+    return torch.tensor([class_index(names, one) for one in many], dtype=torch.long)
 
 
 def class_names(model: ViT) -> Sequence[str]:
@@ -125,10 +125,13 @@ def class_names(model: ViT) -> Sequence[str]:
     return model.info.class_names or [str(i) for i in range(model.config.num_classes)]
 
 
-def _class_index(model: ViT, wanted: Any) -> int:
-    names = list(class_names(model))
-    if wanted in names:
-        return names.index(wanted)
+def class_index(names: Sequence[str], wanted: int | str) -> int:
+    """Return the index of a class that is given by its name or its index. Raise if several classes have the name."""
+    found = [i for i, name in enumerate(names) if name == wanted]
+    if len(found) > 1:
+        raise InputError(f"classes {' and '.join(map(str, found))} are named {wanted!r}: give the index of one of them")
+    if found:
+        return found[0]
     if isinstance(wanted, str) and not wanted.isdecimal():
         raise UnknownNameError("class", wanted, names, f"the model has {len(names):,} classes")
     if not 0 <= int(wanted) < len(names):

@@ -107,7 +107,7 @@ def export_model(
         result = ExportResult(out, to, parities, tolerance)
         write_json(temporary / "export.json", result.to_dict())
         card = render_export_card(out.name, vit, to, metadata, parities, tolerance)
-        write_atomic(temporary / "README.md", card.encode())
+        write_atomic(temporary / "README.md", card)
         if out.exists():
             out.rmdir()  # _check_arguments has verified that it is empty
         os.replace(temporary, out)

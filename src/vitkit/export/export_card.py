@@ -43,6 +43,7 @@ def render_export_card(
            "height and width are fixed: " + ", ".join(_by(m.preprocess.size) for m in metadata.values())),
         f"- resizing happens outside of the graph: fit={p.fit}, crop_fraction={p.crop_fraction}, {p.interpolation}, "
         "antialiased, on 8-bit values (Pillow)",
+        *([f"- values of more than 8 bits: {p.range[0]:g} becomes 0, {p.range[1]:g} becomes 255"] if p.range else []),
         f"- normalisation of values in 0…1: mean {_numbers(p.mean)}, std {_numbers(p.std)}",
         "",
         "## Compared with the torch model",

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitkit.data.decode import SUFFIXES, DecodableImage, decode
+from vitkit.data.decode import SUFFIXES, DecodableImage
 from vitkit.data.preprocess import Box, Preprocess
 from vitkit.errors import DataError, InputError, WeightsError
 from vitkit.model import ViT
@@ -159,7 +159,7 @@ def _decode(image: DecodableImage, index: int, preprocess: Preprocess) -> tuple[
     name = str(image) if isinstance(image, Path) else f"image {index}"
     if isinstance(image, np.ndarray) and preprocess.channels not in (1, 3):
         return name, image
-    return name, np.atleast_3d(np.asarray(decode(image, channels=preprocess.channels, name=name)))
+    return name, np.atleast_3d(np.asarray(preprocess.decode(image, name)))
 
 
 def _from_batch(model: ViT, images: Tensor) -> SourceImages:

@@ -28,10 +28,11 @@ DECODE_THREADS = 4
 
 @dataclass(frozen=True)
 class Prediction:
-    """A label with its probability."""
+    """A label with its probability, and the index of its class, which tells classes of the same name apart."""
 
     label: str
     score: float
+    index: int
 
 
 class Predictor:
@@ -114,7 +115,7 @@ class Predictor:
         """Return the `top` labels of each row, ranked by probability."""
         order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
         return [
-            [Prediction(self.class_names[k], float(row[k])) for k in best]
+            [Prediction(self.class_names[k], float(row[k]), int(k)) for k in best]
             for row, best in zip(probabilities, order, strict=True)
         ]
 

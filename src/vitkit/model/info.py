@@ -20,6 +20,8 @@ class ModelInfo:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     license: str = ""
     origin: Mapping[str, Any] = field(default_factory=dict)  # of weights from another library: LoadReport.origin()
+    # The training images, "train" and "val" → sorted uint64, as `vitkit.data.fingerprint.image_keys` returns them
+    image_keys: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def split_settings(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def _without_unreadable(assets: RunAssets) -> RunAssets:
     """Skip the images that training skipped. No image is decoded if the recorded counts show that none was skipped."""
     assert assets.data is not None
     counts = dict(assets.model.info.data.get("images", {})) if assets.model else {}
-    splits, unreadable, known = {}, [], ReadabilityCache(assets.run.recipe.data)
+    splits, unreadable, known = {}, [], ReadabilityCache(assets.run.recipe.data, assets.preprocess.range)
     for name, split in assets.data.splits.items():
         if len(split) != counts.get(name) and pixels_of(split) is None:
             split, failures = filter_readable(split, assets.preprocess.check_decodable, 1.0, None, known)

@@ -31,7 +31,7 @@ def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None
         raise UsageError(f"cannot write {path}: it is a folder; name a file in it, such as {path / NAME}")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}; create it, or choose another --out")
-    write_atomic(path, (run_page(found[0]) if alone else comparison_page(found)).encode())
+    write_atomic(path, run_page(found[0]) if alone else comparison_page(found))
     return path
 
 
@@ -65,4 +65,4 @@ class LiveReport:
                 self._write(self.folder, refresh=0)
 
     def _write(self, folder: Path, refresh: int) -> None:
-        write_atomic(folder / NAME, live_page(read_run(folder), refresh).encode())
+        write_atomic(folder / NAME, live_page(read_run(folder), refresh))

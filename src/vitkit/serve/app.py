@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -161,7 +162,7 @@ def _is_image_error(error: BaseException) -> bool:
 
 
 def _ranked(served: ServedModel, scores: Any, top: int) -> list[dict[str, Any]]:
-    return [{"label": p.label, "score": p.score} for p in served.predictor.rank(scores[None], top)[0]]
+    return [asdict(prediction) for prediction in served.predictor.rank(scores[None], top)[0]]
 
 
 async def _gather(*jobs: Any) -> list[Any]:

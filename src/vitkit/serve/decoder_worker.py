@@ -19,7 +19,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from vitkit.data.decode import decode, read_header
+from vitkit.data.decode import read_header
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import CorruptImageError
 
@@ -103,7 +103,7 @@ def decode_request(encoded: bytes, preprocess: Preprocess, max_pixels: int) -> b
         if header.width * header.height > max_pixels:
             size = f"{header.width}×{header.height}"
             return _reply(TOO_LARGE, f"the image has {size} pixels, more than {max_pixels:,}".encode())
-        image = decode(encoded, channels=preprocess.channels, name="the image", max_pixels=max_pixels)
+        image = preprocess.decode(encoded, "the image", max_pixels)
         return _reply(OK, preprocess.resize_and_crop(image).tobytes(), image.height, image.width)
     except CorruptImageError as error:
         status = OUT_OF_MEMORY if isinstance(error.__cause__, MemoryError) else CORRUPT

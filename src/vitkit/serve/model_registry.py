@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitkit.errors import InputError
+from vitkit.explanation.result import class_index
 from vitkit.inference import Predictor
 from vitkit.serve.errors import APIError
 from vitkit.weights.model_card import CARD, render_model_card
@@ -38,11 +39,12 @@ class ServedModel:
 
     def class_index(self, wanted: str) -> int:
         """Return the index of a class given by name or by number."""
-        names = list(self.predictor.class_names)
-        if wanted in names:
-            return names.index(wanted)
-        if re.fullmatch(r"[0-9]{1,6}", wanted) and int(wanted) < len(names):
-            return int(wanted)
+        names = self.predictor.class_names
+        if wanted in names or (re.fullmatch(r"[0-9]{1,6}", wanted) and int(wanted) < len(names)):
+            try:
+                return class_index(names, wanted)
+            except InputError as error:
+                raise APIError("bad_parameter", str(error)) from error
         message = f"class={wanted[:50]!r}: expected a class name of {self.name} or a number below {len(names)}"
         raise APIError("bad_parameter", message)
 

@@ -56,7 +56,7 @@ def openapi_document(limits: Limits, version: str) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    prediction = _object(label=_TEXT, score={**_NUMBER, "minimum": 0, "maximum": 1})
+    prediction = _object(label=_TEXT, score={**_NUMBER, "minimum": 0, "maximum": 1}, index=_INTEGER)
     error = _object(code={**_TEXT, "enum": list(ERROR_CODES)}, message=_TEXT)
     result = _object({"predictions", "error"}, name=_TEXT, predictions=_list(prediction), error=error)
     model = _object(

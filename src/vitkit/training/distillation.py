@@ -12,6 +12,7 @@ from vitkit.data.dataset import Split
 from vitkit.data.loader import Batch
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError, UsageError
+from vitkit.evaluation.label_map import unique_indices
 from vitkit.features.cache import cached_features
 from vitkit.features.extract import classify_features
 from vitkit.model import ViT
@@ -76,8 +77,8 @@ def make_teacher(
 ) -> Teacher:
     """Return the teacher, ready for training. Raise if it lacks a class of the student or takes other channels."""
     names, preprocess = require_metadata(model, d.teacher)
-    index = {name: i for i, name in enumerate(names)}
-    if unknown := [name for name in class_names if name not in index]:
+    known = {name.strip() for name in names}
+    if unknown := [name for name in class_names if name.strip() not in known]:
         raise ConfigError(
             f"the teacher {d.teacher} does not know {len(unknown)} of the {len(class_names)} classes, such as "
             f"{unknown[0]!r}: fine-tune it on this data first"
@@ -87,7 +88,7 @@ def make_teacher(
             f"the teacher {d.teacher} takes {preprocess.channels} channels, the student {student.channels}: "
             "use a teacher for the same channels"
         )
-    order = torch.tensor([index[name] for name in class_names])
+    order = torch.tensor(unique_indices(class_names, names, f"the teacher {d.teacher}"))
     model = model.to(device).eval()
     cached = _train_logits(model, train, preprocess)[:, order] if d.sees == "original" else None
     return Teacher(model, d, student, preprocess, order.to(device), cached)

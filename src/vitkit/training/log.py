@@ -52,7 +52,7 @@ class RunLogger(Logger):
     def drop_after(self, step: int) -> None:
         lines = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _step(line) <= step]
         self.file.close()
-        write_atomic(self.path, "".join(line + "\n" for line in lines).encode())
+        write_atomic(self.path, "".join(line + "\n" for line in lines))
         self.file = self._open()
 
     def record(self, step: int, **values: Any) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from vitkit.atomic import write_json
 from vitkit.data.dataset import Dataset, ReadFailure, Split
 from vitkit.data.decode_pipeline import CorruptionBudget
-from vitkit.data.inspect import probe_sample, recommend_for
+from vitkit.data.fingerprint import image_keys
+from vitkit.data.inspect import probe_sample, recommend_for, sample_ranges, summarize_ranges
 from vitkit.data.loader import BatchLoader, BatchSource, View, make_source, make_view, pixels_of
 from vitkit.data.open import open_data
 from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_mean_std
@@ -85,7 +86,8 @@ def choose_model(recipe: Recipe, data: Dataset) -> Recipe:
 def open_task(recipe: Recipe, data: Dataset, init: ViT | None, quiet: bool = True) -> Task:
     """Check that all images can be read, and load those that fit into memory. Raise if too many are unreadable."""
     limit = 1.0  # per split; the limit of the recipe applies to all splits together, below
-    preprocess, known = suggest_preprocess(data.splits["train"], recipe, init), ReadabilityCache(recipe.data)
+    preprocess = suggest_preprocess(data.splits["train"], recipe, init)
+    known = ReadabilityCache(recipe.data, preprocess.range)
     with progress_bar("reading train", quiet) as progress:
         source, train, skipped = make_source(data.splits["train"], preprocess, recipe.augment, limit, progress, known)
     with progress_bar("reading val", quiet) as progress:
@@ -166,7 +168,14 @@ def make_model_info(recipe: Recipe, task: Task, init_info: ModelInfo) -> ModelIn
         preprocess=task.preprocess,
         recipe=recipe.to_dict(),
         data={"name": task.data.name, "images": counts, "fingerprint": task.data.fingerprint},
+        image_keys=_image_keys(task),
     )
+
+
+def _image_keys(task: Task) -> dict[str, np.ndarray]:
+    """Return the keys by which `eval` recognises the images of a run; none if files would have to be read for them."""
+    hashes = {name: split.known_hashes() for name, split in (("train", task.train), ("val", task.val))}
+    return {name: image_keys(found) for name, found in hashes.items() if found is not None}
 
 
 @dataclass(frozen=True)
@@ -199,8 +208,12 @@ def make_context(
     """Return the context of a run. `init` is the hash of the pretrained weights."""
     for note in task.data.notes:
         log.info(note)
+    if not task.train.has_hashes:
+        log.info("the images are not hashed (a stream, or too many files): `eval` will not recognise copies of them")
     for failure in task.skipped:
         log.info(f"left out: {failure}")
+    if world.is_main and (values := summarize_ranges(sample_ranges(task.train), task.preprocess.range)):
+        log.info(f"of a sample of the training images, {values}")
     if assumed := model.info.origin.get("assumed"):
         log.info(f"assumed about {recipe.init}: {'; '.join(assumed)}")
     sampler = make_sampler(recipe, task.train, task.classes, world.size)

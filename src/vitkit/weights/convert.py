@@ -137,6 +137,9 @@ def write_model(model: ViT, out: str | Path, to: str) -> WrittenModel:
     eps = (layout.supports or {}).get("norm_eps")
     if eps and config.norm_eps not in eps:
         notes.append(f"{layout.name} uses norm_eps={eps[0]:g} instead of {config.norm_eps:g}; see the difference below")
+    if model.info.preprocess is not None and model.info.preprocess.range is not None:
+        low, high = model.info.preprocess.range
+        notes.append(f"{to} has no setting for preprocess.range: scale images so that {low:g} is black, {high:g} white")
     out = Path(out)
     suffix = ".npz" if to == "npz" else ".safetensors"
     if out.suffix in (".npz", ".safetensors", ".pth", ".bin"):

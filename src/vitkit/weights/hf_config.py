@@ -169,7 +169,7 @@ def _plain(value: Any) -> Any:
 
 def write_preprocessor(p: Preprocess) -> dict[str, Any] | None:
     """Return the settings of the equivalent image processor, or None if transformers has none."""
-    if p.fit == "pad" or p.channels != 3:
+    if p.fit == "pad" or p.channels != 3 or p.range is not None:
         return None
     target = [int(side / p.crop_fraction) for side in p.size]
     sides = {"height": p.size[0], "width": p.size[1]}

@@ -6,7 +6,7 @@ from vitkit.errors import MissingExtraError, WeightsError
 from vitkit.weights.tensor_files import STANDARD
 
 PREFIX = "hf-hub:"
-_CONFIGS = ("config.json", "preprocessor_config.json", "open_clip_config.json")
+_CONFIGS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "images.safetensors")
 
 
 def is_name(source: str | Path) -> bool:

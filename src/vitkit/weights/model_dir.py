@@ -3,6 +3,7 @@
     model.safetensors   the weights
     config.json         architecture, class names, preprocessing, recipe, data, metrics, and the weights' SHA-256
     README.md           the model card
+    images.safetensors  hashes of the training and validation images, so that `vitkit eval` recognises them (optional)
 
 A run folder of `vitkit train` contains one as `model/`.
 """
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.numpy
+from safetensors import SafetensorError
 from safetensors.torch import save
 
 from vitkit.atomic import sha256, write_atomic, write_json
@@ -24,7 +27,7 @@ from vitkit.weights.model_card import CARD, render_model_card
 from vitkit.weights.state_dict import build_model
 from vitkit.weights.tensor_files import read_json, read_tensors
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+WEIGHTS, CONFIG, IMAGES = "model.safetensors", "config.json", "images.safetensors"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,11 @@ def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) ->
     weights = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
     write_atomic(folder / WEIGHTS, weights)
     name = folder.name if folder.name != "model" else folder.resolve().parent.name  # a run's model has the run's name
-    write_atomic(folder / CARD, render_model_card(name, model, info).encode())
+    write_atomic(folder / CARD, render_model_card(name, model, info))
+    if info.image_keys:
+        write_atomic(folder / IMAGES, safetensors.numpy.save(dict(info.image_keys)))
+    else:
+        (folder / IMAGES).unlink(missing_ok=True)
     write_json(folder / CONFIG, to_config_json(model.config, info, sha256(weights)))
     return folder
 
@@ -85,7 +92,7 @@ def load_model_dir(model_dir: ModelDir) -> tuple[ViT, LoadReport]:
         raise WeightsError(f"{path} is not the file that {CONFIG} describes (SHA-256 differs): damaged or replaced")
     tensors, _ = read_tensors(path)
     model, _ = build_model(model_dir.config, tensors, path)
-    model.info = model_dir.info
+    model.info = model_dir.info.replace(image_keys=_read_image_keys(model_dir.path / IMAGES))
     return model, LoadReport(str(model_dir.path), "vitkit", model_dir.config, len(tensors))
 
 
@@ -104,6 +111,13 @@ def to_config_json(config: ViTConfig, info: ModelInfo, weights_sha256: str = "")
         "origin": dict(info.origin),
         "weights_sha256": weights_sha256,
     }
+
+
+def _read_image_keys(path: Path) -> dict[str, Any]:
+    try:
+        return dict(safetensors.numpy.load_file(path)) if path.is_file() else {}
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"{path} is damaged ({error}): delete it to evaluate without it") from error
 
 
 def _parse(path: Path, values: dict[str, Any]) -> ModelDir:

@@ -47,3 +47,24 @@ def test_a_missing_file_among_others_fails_when_it_is_read(tmp_path: Path) -> No
     failed = [i for i in range(len(train)) if train.images.name(i).endswith("/3.png")]
     with pytest.raises(CorruptImageError, match=r"3\.png: there is no such file"):
         train.images[failed[0]]
+
+
+def test_codes_with_gaps_are_names_of_classes(tmp_path: Path) -> None:
+    codes = ("1990", "2005", "20345")
+    dataset = open_data(
+        write_csv(tmp_path, [("train", codes[i % 3], picture(i)) for i in range(12)], ("image", "label"))
+    )
+    assert dataset.class_names == ["1990", "2005", "20345"]
+    assert dataset.notes[0] == "the labels from 1990 to 20345 have 3 values: each is a class, named by the label"
+
+
+def test_labels_that_identify_images_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="label 5000003 is too large for a class index; choose another column"):
+        open_data(write_csv(tmp_path, [("train", str(5000000 + i), picture(i)) for i in range(4)], ("image", "label")))
+
+
+def test_spaces_around_labels_are_no_part_of_them(tmp_path: Path) -> None:
+    rows = [("train", label, picture(i)) for i, label in enumerate([" cat", "cat ", "dog", "dog"])]
+    assert open_data(write_csv(tmp_path / "names", rows, ("image", "label"))).class_names == ["cat", "dog"]
+    rows = [("train", label, picture(i)) for i, label in enumerate([" 0", "1 ", "1", "0"])]
+    assert not open_data(write_csv(tmp_path / "numbers", rows, ("image", "label"))).has_class_names

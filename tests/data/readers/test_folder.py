@@ -55,3 +55,35 @@ def test_a_single_class_folder_is_recognised(tmp_path: Path) -> None:
     root = write_folder(tmp_path, [("", c, picture(i)) for i, c in enumerate("ab")], False)
     with pytest.raises(DataError, match="its images are in no class folder; name the folder above it"):
         open_data(root / "a")
+
+
+def test_a_class_folder_may_start_with_underscores(tmp_path: Path) -> None:
+    write_folder(tmp_path, [("", c, picture(i)) for i, c in enumerate(["__background__", "cat"] * 5)], splits=False)
+    for system in ("__pycache__", "__MACOSX"):
+        (tmp_path / system).mkdir()
+        (tmp_path / system / "left.png").write_bytes(picture(99))
+    dataset = open_data(tmp_path)
+    assert dataset.class_names == ["__background__", "cat"]
+    assert sum(map(len, dataset.splits.values())) == 10
+
+
+def test_spaces_around_the_name_of_a_class_folder_make_no_other_class(tmp_path: Path) -> None:
+    dataset = open_data(
+        write_folder(tmp_path, [("", c, picture(i)) for i, c in enumerate([" cat", "cat", "dog"] * 4)], splits=False)
+    )
+    assert dataset.class_names == ["cat", "dog"]
+    assert "spaces around class names were removed, such as those of ' cat'" in dataset.notes
+
+
+def test_a_class_with_another_spelling_in_val_is_refused(tmp_path: Path) -> None:
+    rows = [("train", "cat"), ("train", "dog"), ("val", "Cat"), ("val", "dog")]
+    write_folder(tmp_path, [(split, label, picture(i)) for i, (split, label) in enumerate(rows)])
+    with pytest.raises(DataError, match="class 'Cat' in val, 'cat' in train differ only in spelling: use one name"):
+        open_data(tmp_path)
+
+
+def test_classes_of_one_split_may_differ_in_case_and_are_noted(tmp_path: Path) -> None:
+    rows = [("train", "A"), ("train", "a"), ("val", "a")]
+    dataset = open_data(write_folder(tmp_path, [(s, c, picture(i)) for i, (s, c) in enumerate(rows)]))
+    assert dataset.class_names == ["A", "a"]
+    assert dataset.notes == ("these classes differ only in spelling: 'A' and 'a'",)

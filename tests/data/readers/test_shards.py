@@ -56,3 +56,12 @@ def test_the_error_of_a_missing_client_says_what_to_install() -> None:
             open_data("gs://bucket/train-*.tar")
     with pytest.raises(DataError, match="Protocol not known: nowhere"):
         open_data("nowhere://bucket/train-*.tar")
+
+
+def test_packed_arrays_keep_codes_as_class_names(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "x.npz", train_images=pixels, train_labels=np.array([1990, 2005, 20345] * 4))
+    pack(open_data(tmp_path / "x.npz", val_fraction=0), tmp_path / "s")
+    data = open_data(tmp_path / "s", val_fraction=0)
+    assert list(data.class_names) == ["1990", "2005", "20345"]
+    assert not data.has_class_names

@@ -36,7 +36,7 @@ def split_of_file(path: Path) -> str:
 
 def parse_labels(labels: list[str]) -> list[str] | np.ndarray:
     """Return class indices if all labels are whole numbers, else the names."""
-    if labels and all(re.fullmatch(r"\d+", text) for text in labels):
+    if labels and all(re.fullmatch(r"\s*\d{1,18}\s*", text) for text in labels):
         return np.array([int(text) for text in labels], dtype=np.int64)
     return labels
 

@@ -25,7 +25,7 @@ def read_csv(path: Path, label: str) -> Dataset:
     has_splits = "split" in columns
     for where, row in rows:
         for column in (image_column, label_column, *(["split"] if has_splits else [])):
-            if not row[column]:
+            if not (row[column] or "").strip():
                 raise DataError(f"{where}: no {column}; fill it in or remove the line")
     splits = [parse_split(row["split"], where) for where, row in rows] if has_splits else None
     images = check_paths(FileImages([str(path.parent / row[image_column]) for _, row in rows]), path)

@@ -11,6 +11,7 @@ from vitkit.data.decode import SUFFIXES
 from vitkit.data.split import RawDataset, build_dataset
 from vitkit.errors import DataError
 
+NO_CLASSES = ("__pycache__", "__MACOSX")  # folders that Python and macOS leave behind
 PHONE_FORMATS = (".heic", ".heif", ".avif")  # of photographs that Pillow does not read by itself
 
 
@@ -50,7 +51,7 @@ def read_folder(path: Path) -> Dataset:
 
 
 def subfolders(path: Path) -> list[Path]:
-    return sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith((".", "__")))
+    return sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith(".") and f.name not in NO_CLASSES)
 
 
 def shorten(names: Iterable[str], most: int = 3) -> str:

@@ -1,5 +1,6 @@
 """Open shards, local or in an object store: a folder of `vitkit pack`, WebDataset tars, parquet files."""
 
+import dataclasses
 import io
 import re
 from collections.abc import Sequence
@@ -110,7 +111,8 @@ def _to_arrays(data: Dataset, shape: tuple[int, ...], corrupt_limit: float) -> D
             raise DataError(f"{data.name}: no image of its {name} split can be read; the first: {failures[0]}")
         arrays[name] = np.stack(images), readable.labels
         notes += [f"left out: {failure}" for failure in failures]
-    return from_arrays(data.name, arrays, data.class_names if data.has_class_names else None, notes)
+    unpacked = from_arrays(data.name, arrays, data.class_names, notes)
+    return dataclasses.replace(unpacked, has_class_names=data.has_class_names)
 
 
 # ── WebDataset tars

@@ -67,6 +67,10 @@ class ShardImages(ImageSource):
             return super().content_hash(index)
         return self.samples.hashes[index].tobytes()
 
+    @property
+    def has_cheap_hashes(self) -> bool:
+        return self.samples.hashes is not None
+
     def chunks(self) -> np.ndarray:
         """Return a number per image, (N,) int64, that is equal for images that are stored together."""
         within = self._row_groups(np.arange(len(self))) if self.column else self.samples.offset // TAR_CHUNK

@@ -7,7 +7,7 @@ import { Pane } from "./pane.js";
 const MAX_HISTORY = 12; // images
 const CLASS_METHOD = "attribution"; // shown after a click on a class
 
-const state = { method: "attention", layer: 1, head: -1, point: null, label: null, opacity: 0.7 };
+const state = { method: "attention", layer: 1, head: -1, point: null, label: null, index: null, opacity: 0.7 };
 let models = [], panes = [], pictures = [], current = null;
 
 const settings = () => ({ ...state, byClass: document.querySelector(`[value="${state.method}"]`).dataset.byClass !== undefined });
@@ -36,7 +36,7 @@ async function open(picture) {
     await Promise.all(panes.map((pane) => pane.load(picture)));
     if (current !== picture) return;
     showError(null);
-    state.label = panes[0].result.predictions[0].label;
+    Object.assign(state, { label: panes[0].result.predictions[0].label, index: panes[0].result.predictions[0].index });
     byId("result").hidden = false;
     addToHistory(picture);
     setRanges();
@@ -106,8 +106,8 @@ function readSliders() {
   refresh();
 }
 
-function onClass(label) {
-  state.label = label;
+function onClass(label, index) {
+  Object.assign(state, { label, index });
   if (!settings().byClass) state.method = CLASS_METHOD;
   refresh();
 }

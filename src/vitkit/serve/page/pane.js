@@ -59,12 +59,13 @@ export class Pane {
 
   listClasses() {
     const best = this.result.predictions[0]?.score || 1;
-    this.classes.replaceChildren(...this.result.predictions.map(({ label, score }) => {
+    this.classes.replaceChildren(...this.result.predictions.map(({ label, score, index }) => {
       const bar = make("span", { className: "bar" });
       bar.style.width = `${(100 * score) / Math.max(best, 0.25)}%`;
       const button = make("button", { type: "button", title: `Explain “${label}”`, "aria-pressed": "false" },
         bar, make("span", { className: "label", textContent: label }), make("span", { className: "score", textContent: percent(score) }));
-      button.addEventListener("click", () => this.onClass(label));
+      button.addEventListener("click", () => this.onClass(label, index));
+      button.dataset.index = index;
       return make("li", {}, button);
     }));
     this.facts.textContent = `Response time: ${Math.round(this.result.ms)} ms`;
@@ -76,7 +77,7 @@ export class Pane {
     const { result } = this;
     if (!result?.data) return;
     for (const button of this.classes.querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", String(settings.byClass && button.querySelector(".label").textContent === settings.label));
+      button.setAttribute("aria-pressed", String(settings.byClass && this.classIndex(settings) === Number(button.dataset.index)));
     }
     this.headsPart.hidden = settings.method !== "attention";
     if (settings.method === "attention") this.showAttention(settings);
@@ -121,10 +122,17 @@ export class Pane {
     return result.data;
   }
 
-  async showMap({ method, layer, label, byClass, opacity }) {
+  // The index of the chosen class in this model: classes may share a name, and another model may order them otherwise.
+  classIndex({ label, index }) {
+    return this.model.classes[index] === label ? index : this.model.classes.indexOf(label);
+  }
+
+  async showMap({ method, layer, label, index, byClass, opacity }) {
     const { result, picture, result: { data, view, maps } } = this;
     const query = { model: this.model.name, method };
-    if (byClass && this.model.classes.includes(label)) query.class = label;
+    const wanted = this.classIndex({ label, index });
+    const unique = this.model.classes.indexOf(label) === this.model.classes.lastIndexOf(label);
+    if (byClass && wanted >= 0) query.class = unique ? label : wanted;
     if (method === "rollout") query.layer = Math.round(layer * (data.layers - 1));
     const key = JSON.stringify(query);
     if (!maps.has(key)) {
@@ -139,7 +147,7 @@ export class Pane {
         this.element.classList.remove("busy");
       }
       if (this.result !== result || this.settings.method !== method) return;
-      if (this.settings.label !== label || this.settings.layer !== layer) return this.show(this.settings);
+      if (this.settings.index !== index || this.settings.label !== label || this.settings.layer !== layer) return this.show(this.settings);
     }
     const found = maps.get(key);
     this.stage.patch = null;
