@@ -4,7 +4,9 @@ import contextlib
 import http.client
 import io
 import json
+import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -96,6 +98,18 @@ def _address(process: subprocess.Popen) -> tuple[str, int]:
         if found := re.search(r"http://([\d.]+):(\d+)/", line):
             return found[1], int(found[2])
     raise RuntimeError(f"the server exited with {process.wait()} before it listened")
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Leave this process without a file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull, "rb") as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno(), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def wait_until(condition: Any, seconds: float = 60.0) -> None:

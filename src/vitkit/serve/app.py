@@ -141,11 +141,15 @@ class Endpoints:
         return Response(contents[number], media_type=content_type(contents[number]))
 
     async def healthy(self, request: Request) -> Response:
+        if not self.service.is_alive():
+            raise APIError("unavailable", "decoding or inference keeps failing: restart the server")
         return JSONResponse({"status": "alive"})
 
     async def ready(self, request: Request) -> Response:
-        if not self.service.is_ready():
+        if not self.service.ready:
             raise APIError("stopping", "the server is starting or stopping")
+        if not self.service.is_ready():
+            raise APIError("unavailable", "decoding or inference does not work now: retry later")
         return JSONResponse({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
