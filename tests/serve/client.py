@@ -76,9 +76,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(*words: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+def running(
+    *words: str, environment: Mapping[str, str] | None = None, descriptors: int | None = None
+) -> Iterator[Server]:
+    """Run a server, if given with a hard limit of file descriptors."""
+    limit = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "vitkit", "serve", *words, "--port", "0"],
+        [*limit, sys.executable, "-m", "vitkit", "serve", *words, "--port", "0"],
         stdout=subprocess.PIPE, text=True, env=dict(environment) if environment else None,
     )  # fmt: skip
     try:

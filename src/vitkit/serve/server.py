@@ -107,9 +107,8 @@ def connection_limit(wanted: int) -> int:
     if soft == resource.RLIM_INFINITY:
         return wanted
     if soft <= other:
-        raise UsageError(
-            f"the limit of {soft} open files is too low to serve: raise it to {wanted + other} (ulimit -n)"
-        )
+        need = wanted + other
+        raise UsageError(f"the limit of {soft} open files is too low to serve: raise it with ulimit -n {need}")
     return min(wanted, soft - other)
 
 
