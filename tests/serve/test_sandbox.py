@@ -1,6 +1,7 @@
 """A decoder process can read the libraries that it needs, and little else."""
 
 import ctypes
+import io
 import os
 import socket
 import subprocess
@@ -8,24 +9,26 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.faults.mutations import images
 from vitkit.data.preprocess import Preprocess
 from vitkit.serve.decoder_worker import decode_request
-from vitkit.serve.limits import MIB
+from vitkit.serve.limits import MIB, Limits
 from vitkit.serve.sandbox import enter_sandbox, landlock_version
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of other systems is weaker")
 landlock = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 
 
-def in_sandbox(work: Callable[[], str]) -> str:
+def in_sandbox(work: Callable[[], str], memory: int = 256 * MIB) -> str:
     """Return what `work` returns, or the class of the exception it raises, in a forked process in the sandbox."""
     ours, theirs = os.pipe()
     if not (pid := os.fork()):
         try:
-            enter_sandbox(256 * MIB)
+            enter_sandbox(memory)
             result = work()
         except BaseException as error:
             result = type(error).__name__
@@ -88,3 +91,25 @@ def test_every_format_decodes_to_the_same_pixels_as_outside() -> None:
         outside = decode_request(file, preprocess, 10_000)
         assert outside[:1] == b"g"
         assert in_sandbox(lambda file=file: str(hash(decode_request(file, preprocess, 10_000)))) == str(hash(outside))
+
+
+def grey16_png(height: int, width: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((height, width), np.uint16)).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def transparent_png(height: int, width: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGBA", (width, height)).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+@linux
+@pytest.mark.parametrize("make", [grey16_png, transparent_png])
+def test_the_largest_images_within_the_limit_fit_the_memory_of_a_decoder(make: Callable[[int, int], bytes]) -> None:
+    height, width = 6000, 8000
+    assert height * width <= Limits.image_pixels
+    file, preprocess = make(height, width), Preprocess(size=(24, 24))
+    limit = Limits.decode_memory - 256 * MIB  # with some reserve
+    assert in_sandbox(lambda: decode_request(file, preprocess, Limits.image_pixels)[:1].decode(), limit) == "g"

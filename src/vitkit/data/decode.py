@@ -31,6 +31,7 @@ MAX_PIXELS = 1024 * 1024 * 1024 // 4 // 3
 _BITS_PER_SAMPLE = 258  # TIFF: 12-bit samples come in 16-bit words
 _ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)  # orientations that swap width and height
+_BAND = 256  # rows that are converted at once: copies of a complete large image would need gigabytes
 
 
 def decode(
@@ -128,11 +129,20 @@ def _eight_bit(image: Image.Image, mode: Literal["L", "RGB"], name: str) -> Imag
     if image.mode.startswith("I") or image.mode == "F":
         image = Image.fromarray(_scale(np.asarray(image), _max_value(image), name))
     elif image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        image = _over_white(image)
     elif image.mode not in ("1", "L", "RGB"):
         image = image.convert("RGB")  # Pillow cannot convert every mode to grey directly
     return image if image.mode == mode else image.convert(mode)
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    result = Image.new("RGB", image.size)
+    for top in range(0, image.height, _BAND):
+        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
+        band.info = image.info  # a palette's transparency
+        white = Image.new("RGBA", band.size, "white")
+        result.paste(Image.alpha_composite(white, band.convert("RGBA")).convert("RGB"), (0, top))
+    return result
 
 
 def _max_value(image: Image.Image) -> int | None:
@@ -144,16 +154,19 @@ def _max_value(image: Image.Image) -> int | None:
 
 
 def _scale(values: np.ndarray, max_value: int | None, name: str) -> np.ndarray:
-    numbers = values.astype(np.float64)
-    if not np.isfinite(numbers).all():
+    if not np.isfinite(values).all():
         raise CorruptImageError(name, "has NaN or infinite pixels")
-    low, high = float(numbers.min()), float(numbers.max())
+    low, high = float(values.min()), float(values.max())
     if max_value is not None:
         start, end = 0.0, float(max_value)
     else:
         ranges = [1.0, 255.0, 65535.0] if values.dtype.kind == "f" else [255.0, 65535.0]
         start, end = next(((0.0, end) for end in ranges if low >= 0 and high <= end), (low, high))
-    return np.rint((numbers - start) * (255.0 / ((end - start) or 1.0))).clip(0, 255).astype(np.uint8)
+    scaled = np.empty(values.shape, np.uint8)
+    for top in range(0, len(values), _BAND):
+        numbers = values[top : top + _BAND].astype(np.float64)
+        scaled[top : top + _BAND] = np.rint((numbers - start) * (255.0 / ((end - start) or 1.0))).clip(0, 255)
+    return scaled
 
 
 def _reason(error: Exception) -> str:
