@@ -86,7 +86,9 @@ class _Trial:
 
     def reason(self, best: str, batch_size: int) -> str:
         speedup = (
-            f"{self.seconds['eager'] / self.seconds[best]:.2f} × eager" if best != "eager" else "no other is better"
+            f"{self.seconds['eager'] / self.seconds[best]:.2f} × eager"
+            if best != "eager"
+            else "no other engine is better"
         )
         text = f"{speedup} in a trial of {', '.join(self.seconds)} with batches of {batch_size}"
         for name in self.seconds:
