@@ -112,6 +112,7 @@ class Endpoints:
     async def explain(self, request: Request) -> Response:
         options = query_parameters.parse(request.query_params, query_parameters.EXPLAIN)
         served, model = self.service.explainable(options["model"])
+        explain_api.check_memory(served, model, options["method"], self.limits.explain_memory)
         with Ticket(self.service.admission) as ticket:
             encoded = await read_image(request, self.limits, ticket)
             until = deadline(self.limits.explain_deadline)

@@ -28,6 +28,7 @@ class Limits:
     failed_batches: int = 5  # in a row, until the server reports that it is not alive
     queued_explanations: int = 16  # waiting or running; above: 429
     explain_deadline: float = 60.0
+    explain_memory: int = 2048 * MIB  # for the gradients of one explanation
     attention_bytes: int = 16 * MIB  # of one response; larger matrices are sent row by row
     connections: int = 1024
     header_seconds: float = 5.0  # for the header of a request, and between requests on a connection
