@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from vitkit.inference import Predictor
 from vitkit.serve import explain_api
 from vitkit.serve.model_registry import ServedModel
 
-from .client import Server, noise_png
+from .client import Server, noise_png, running, save_model_dir
 
 
 def unpack(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
@@ -120,7 +121,7 @@ def test_gradient_maps_that_need_too_much_memory_are_refused_before_they_are_com
             response = server.post(f"/v1/explain?method={method}", noise_png())
             assert (response.status, response.code) == (422, "cannot_explain")
             assert re.search(
-                rf"{method} maps of huge need about [89]\.\d GiB, more than the limit of 2\.0 GiB: use attention or rollout",
+                rf"{method} maps of huge need about [89]\.\d GiB, more than the limit of 2\.0 GiB: use attention",
                 response.json()["error"]["message"],
             )
         assert server.post("/v1/explain?method=attention", noise_png()).status == 200
