@@ -1,3 +1,4 @@
+import gc
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,8 @@ class Explain:
                     good += readable
                     if not self.json:
                         _print_rows(f"{method} maps of {len(readable)} images by {self.model}", rows[-1])
+                    del found, figure
+                    gc.collect()  # figures are reference cycles
                 progress(min(start + IMAGES_PER_SHEET, len(paths)), len(paths))
         if not good:
             raise DataError(f"none of {len(paths)} images can be read")

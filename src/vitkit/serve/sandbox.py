@@ -21,8 +21,6 @@ from pathlib import Path
 import numpy as np
 import PIL
 
-import vitkit
-
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # system calls, equal on all architectures
 _VERSION, _PATH_BENEATH = 1, 1
@@ -39,8 +37,8 @@ def enter_sandbox(memory: int) -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if landlock_version():
-            packages = [Path(module.__file__ or "").parent for module in (np, PIL, vitkit)]
-            _restrict_files(libc, [Path(sysconfig.get_path("stdlib")), *packages])
+            files = (np.__file__, PIL.__file__, Path(__file__).parent)
+            _restrict_files(libc, [Path(sysconfig.get_path("stdlib")), *(Path(file).parent for file in files)])
 
 
 def landlock_version() -> int:
