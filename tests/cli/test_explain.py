@@ -93,3 +93,32 @@ def test_an_unreadable_image_is_named_and_the_others_are_explained(place, capsys
     assert [image["path"] for image in json.loads(said.out)["images"]] == ["0.png"]
     assert main(["explain", "model", "bad.png", "--out", "none"]) == 2
     assert "none of 1 images can be read" in capsys.readouterr().err
+
+
+def test_many_images_are_explained_in_pieces_with_equal_results(place, capsys, monkeypatch):
+    most = []
+    monkeypatch.setattr("vitkit.cli.explain.IMAGES_PER_SHEET", 2)
+
+    def counted(model, images, *args, **options):
+        most.append(len(images))
+        assert sorted(path.name for path in (place / "out").glob("sheet*")) == sheets[: len(most) - 1]
+        return vitkit.explain(model, images, *args, **options)
+
+    sheets = ["sheet.png", "sheet_2.png", "sheet_3.png"]
+    monkeypatch.setattr("vitkit.explanation.explain", counted)
+    words = ["0.png", "1.png", "1.png", "0.png", "0.png"]
+    assert main(["explain", "model", *words, "--out", "out", "--method", "attention", "--json"]) == 0
+    assert most == [2, 2, 1]
+    answer = json.loads(capsys.readouterr().out)
+    assert [i["path"] for i in answer["images"]] == words
+    assert set(answer["files"]) == {"sheet", "sheet_2", "sheet_3", "numbers"}
+    expected = vitkit.explain("model", words, "attention").arrays()
+    with np.load(answer["files"]["numbers"]) as found:
+        assert set(found.files) == set(expected)
+        for name in expected:
+            assert found[name].dtype == expected[name].dtype
+            if expected[name].dtype.kind in "fi":
+                np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-6)
+            else:
+                assert np.array_equal(found[name], expected[name])
+    assert sorted(path.name for path in (place / "out").iterdir()) == ["explanation.npz", *sheets]

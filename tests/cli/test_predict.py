@@ -122,3 +122,16 @@ def test_what_a_model_brings_is_not_replaced(
     (tmp_path / "given.json").write_text('["x"]' if option == "--class-names" else '{"size": 16}', encoding="utf-8")
     assert main(["predict", model, str(images / "a.png"), option, str(tmp_path / "given.json")]) == 2
     assert f"has its own {option[2:].replace('-', ' ')}: remove {option}" in capsys.readouterr().err
+
+
+def test_class_names_cannot_command_a_terminal_or_a_spreadsheet(tmp_path: Path, images: Path) -> None:
+    names = ("=cmd|' /C calc'!A0", "\x1b[2Jdog", *(f"@{i}" for i in range(len(NAMES) - 2)))
+    model = small_model()
+    folder = str(save_model(model, tmp_path / "evil", model.info.replace(class_names=names)))
+    shown = predict(folder, str(images / "a.png"), "--top", str(len(names))).stdout
+    assert b"\x1b" not in shown
+    assert b"\\x1b[2Jdog" in shown
+    predict(folder, str(images / "a.png"), "--top", str(len(names)), "--csv", str(tmp_path / "out.csv"))
+    _, row = csv.reader((tmp_path / "out.csv").read_text("utf-8").splitlines())
+    assert not any(cell.startswith(("=", "@")) for cell in row)
+    assert f"'{names[0]}" in row

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.model.small import random_images, small_model
-from vitkit.explanation.relevance import attribution, gradient, rollout
+from vitkit.explanation.relevance import attribution, gradient, gradient_memory, rollout
 
 
 @torch.no_grad()
@@ -26,3 +26,12 @@ def test_the_default_class_is_the_predicted_one_and_no_gradients_are_kept(method
     assert not maps.requires_grad
     assert not logits.requires_grad
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_memory_estimate_covers_attention_weights_and_their_gradients_and_grows_with_their_number():
+    model = small_model()
+    c = model.config
+    height, width = 20 * c.patch_size[0], 20 * c.patch_size[1]
+    weights = 4 * c.depth * c.heads * (400 + c.prefix) ** 2
+    assert 2 * weights < gradient_memory(model, (height, width))
+    assert gradient_memory(model, (2 * height, 2 * width)) > 8 * gradient_memory(model, (height, width))

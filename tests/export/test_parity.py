@@ -1,3 +1,7 @@
+import itertools
+import time
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -5,6 +9,7 @@ from vitkit.errors import (
     WorkError,
 )
 from vitkit.export.calibration import ParityImages
+from vitkit.export.export_card import _row
 from vitkit.export.parity import Parity, Tolerance, measure_parity
 
 
@@ -46,5 +51,36 @@ def test_the_entry_of_export_json_keeps_its_keys() -> None:
     entry = parity_of(np.zeros((2, 3), np.float32)).to_dict()
     assert list(entry) == [
         "images", "n", "max_logit_difference", "largest_logit", "max_score_difference", "agreement", "open_choices",
-        "top1_before", "top1_after", "size", "ms", "ms_torch", "speedup",
+        "top1_before", "top1_after", "size", "ms", "ms_torch", "spread", "speedup",
     ]  # fmt: skip
+
+
+def measure_with_pauses(pauses: Iterator[float]) -> Parity:
+    """Compare two equal models, of which the one in torch is slowed by `pauses`, in seconds."""
+
+    def model(pixels: np.ndarray, pause: float) -> np.ndarray:
+        time.sleep(0.002 + pause)
+        return np.tile(np.array([[1.0, 0.0]], np.float32), (len(pixels), 1))
+
+    images = ParityImages("one image", np.zeros((1, 4, 4, 3), np.uint8))
+    return measure_parity(lambda pixels: model(pixels, next(pauses)), lambda pixels: model(pixels, 0), images, size=1)
+
+
+def test_a_speedup_that_comes_from_other_load_is_not_reported() -> None:
+    started = time.monotonic()
+
+    def pauses() -> Iterator[float]:
+        while True:  # the load comes and goes
+            yield 0.04 if (time.monotonic() - started) % 0.3 < 0.15 else 0.0
+
+    disturbed = measure_with_pauses(pauses())
+    assert disturbed.spread > 2
+    assert disturbed.speedup is None
+    assert disturbed.to_dict()["speedup"] is None
+    assert "spread, not compared" in _row("model.onnx", disturbed)
+
+
+def test_a_short_disturbance_does_not_change_the_speedup() -> None:
+    parity = measure_with_pauses(itertools.chain([0.0, 0.0, 0.05, 0.05], itertools.repeat(0.0)))
+    assert parity.speedup == pytest.approx(1.0, rel=0.5)
+    assert " ×)" in _row("model.onnx", parity)

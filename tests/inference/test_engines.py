@@ -69,3 +69,13 @@ def test_a_compiled_model_is_reused_only_for_the_same_weights_and_size() -> None
     model.head.bias.data[0] += 1e-7
     assert hash_weights(model) != digest
     assert compiled_path(model, PREPROCESS) != first
+
+
+def test_compiled_code_depends_on_the_number_of_threads_and_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model()
+    first = compiled_path(model, PREPROCESS)
+    with monkeypatch.context() as patch:
+        patch.setattr("torch.get_num_threads", lambda: 77)
+        assert compiled_path(model, PREPROCESS) != first
+    monkeypatch.setattr("vitkit.inference.engines.machine", lambda model: ("another device",))
+    assert compiled_path(model, PREPROCESS) != first

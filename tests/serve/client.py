@@ -4,7 +4,9 @@ import contextlib
 import http.client
 import io
 import json
+import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -74,9 +76,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(*words: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+def running(
+    *words: str, environment: Mapping[str, str] | None = None, descriptors: int | None = None
+) -> Iterator[Server]:
+    """Run a server, if given with a hard limit of file descriptors."""
+    limit = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "vitkit", "serve", *words, "--port", "0"],
+        [*limit, sys.executable, "-m", "vitkit", "serve", *words, "--port", "0"],
         stdout=subprocess.PIPE, text=True, env=dict(environment) if environment else None,
     )  # fmt: skip
     try:
@@ -96,6 +102,18 @@ def _address(process: subprocess.Popen) -> tuple[str, int]:
         if found := re.search(r"http://([\d.]+):(\d+)/", line):
             return found[1], int(found[2])
     raise RuntimeError(f"the server exited with {process.wait()} before it listened")
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Leave this process without a file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull, "rb") as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno(), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def wait_until(condition: Any, seconds: float = 60.0) -> None:

@@ -1,7 +1,10 @@
 """The decoder process checks headers before it decodes."""
 
+import errno
 import io
+import socket
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -9,7 +12,16 @@ import pytest
 from PIL import Image
 
 from vitkit.data.preprocess import Preprocess
-from vitkit.serve.decoder_worker import CORRUPT, OK, REPLY, TOO_LARGE, decode_request
+from vitkit.serve.decoder_worker import (
+    CONTROL,
+    CORRUPT,
+    OK,
+    REPLY,
+    TOO_LARGE,
+    decode_request,
+    receive,
+    run_fork_server,
+)
 
 from .client import Server, noise_png
 
@@ -41,3 +53,22 @@ def test_a_reply_has_a_status_the_original_size_and_the_pixels() -> None:
     assert decode_request(scan.getvalue(), twelve, 4096)[REPLY.size :] == twelve.array(scan.getvalue()).tobytes()
     assert twelve.array(scan.getvalue()).max() > 200 > 20 > preprocess.array(scan.getvalue()).max()
     assert decode_request(content[:100], preprocess, 20 * 30)[:1] == CORRUPT
+
+
+def test_a_fork_server_without_memory_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> int:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("os.fork", fails)
+    ours, theirs = socket.socketpair()
+    thread = threading.Thread(target=run_fork_server, args=(theirs, [Preprocess()], 100, 100))
+    thread.start()
+    for _ in range(2):
+        channel, other = socket.socketpair()
+        with channel, other:
+            socket.send_fds(ours, [CONTROL.pack(b"+", 0)], [other.fileno()])
+            assert CONTROL.unpack(receive(ours, CONTROL.size)) == (b"-", errno.ENOMEM)
+    ours.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    theirs.close()

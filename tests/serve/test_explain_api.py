@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from vitkit.inference import Predictor
 from vitkit.serve import explain_api
 from vitkit.serve.model_registry import ServedModel
 
-from .client import Server, noise_png
+from .client import Server, noise_png, running, save_model_dir
 
 
 def unpack(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
@@ -110,3 +111,17 @@ def test_a_map_is_drawn_over_the_image(server: Server, folders: tuple[Path, Path
     assert drawn[0].shape == (448, 448, 3)
     assert np.abs(drawn[0][7::14, 7::14].astype(int) - seen).mean() < 40  # the image itself, enlarged
     assert np.abs(drawn[0].astype(int) - drawn[80]).mean() > 20
+
+
+def test_gradient_maps_that_need_too_much_memory_are_refused_before_they_are_computed(tmp_path: Path) -> None:
+    """2,305 tokens in 60 layers need more than 2 GiB."""
+    folder = save_model_dir(tmp_path / "huge", seed=0, depth=60, image_size=192, patch_size=4)
+    with running(str(folder)) as server:
+        for method in ("gradient", "attribution"):
+            response = server.post(f"/v1/explain?method={method}", noise_png())
+            assert (response.status, response.code) == (422, "cannot_explain")
+            assert re.search(
+                rf"{method} maps of huge need about [89]\.\d GiB, more than the limit of 2\.0 GiB: use attention",
+                response.json()["error"]["message"],
+            )
+        assert server.post("/v1/explain?method=attention", noise_png()).status == 200

@@ -3,14 +3,15 @@
 import json
 import logging
 import os
+import resource
 import signal
 from pathlib import Path
 
 import pytest
 
 from vitkit.cli.main import main
-from vitkit.errors import ConfigError, WorkError
-from vitkit.serve.server import _process_settings, check_exposure, is_loopback, read_token
+from vitkit.errors import ConfigError, UsageError, WorkError
+from vitkit.serve.server import _process_settings, check_exposure, connection_limit, is_loopback, read_token
 
 from .client import Server, noise_png, post_header, running, wait_until
 
@@ -104,3 +105,21 @@ def test_signal_handlers_and_log_levels_are_restored() -> None:
         assert log.level == logging.CRITICAL
         os.kill(os.getpid(), signal.SIGTERM)  # ignored, or the test would end here
     assert ([signal.getsignal(n) for n in numbers], log.level) == before
+
+
+def test_connections_are_limited_by_the_descriptors_of_the_process() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(os.listdir("/dev/fd"))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+        assert connection_limit(100) == 100
+        assert connection_limit(hard) <= hard - in_use  # the soft limit has been raised as far as possible
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_limit_of_descriptors_that_leaves_no_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
+    with pytest.raises(UsageError, match="limit of 100 open files is too low to serve: raise it with ulimit -n"):
+        connection_limit(1024)

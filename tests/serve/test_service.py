@@ -1,11 +1,14 @@
 """Deadlines, the queue of explanations, and readiness."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from vitkit.serve.errors import APIError
@@ -13,7 +16,7 @@ from vitkit.serve.limits import Limits
 from vitkit.serve.model_registry import load_models
 from vitkit.serve.service import InferenceService, deadline
 
-from .client import noise_png, wait_until
+from .client import no_descriptors, noise_png, wait_until
 
 
 @pytest.fixture
@@ -58,3 +61,36 @@ def test_a_service_is_ready_while_its_threads_live(folders: tuple[Path, Path]) -
         assert service.is_ready()
         service.batchers["pets"].close()
         wait_until(lambda: not service.is_ready())
+
+
+def test_inference_that_always_fails_is_reported_and_recovers_without_requests(service: InferenceService) -> None:
+    works, pixels = service.batchers["pets"].run, np.zeros((32, 32, 3), np.uint8)
+
+    def fails(batch: np.ndarray) -> np.ndarray:
+        raise RuntimeError("no memory for the scores")
+
+    service.batchers["pets"].run = fails
+    for _ in range(service.limits.failed_batches):
+        assert service.is_alive()
+        with pytest.raises(RuntimeError):
+            service.batchers["pets"].submit(pixels).result(60)
+    assert not service.is_alive()
+    assert not service.is_ready()
+    service.batchers["pets"].run = works
+    wait_until(service.is_ready)  # each check tries a blank image
+    assert service.is_alive()
+
+
+def test_a_service_without_decoders_is_not_ready_and_after_a_while_not_alive(folders: tuple[Path, Path]) -> None:
+    limits = Limits(decoders=1, dead_seconds=0.5)
+    with InferenceService(load_models([str(folders[0])]), limits, {}) as service:
+        (child,) = psutil.Process(service.decoders.fork_server.process.pid).children()
+        with no_descriptors():
+            os.kill(child.pid, signal.SIGKILL)
+            with pytest.raises(APIError, match="no image decoder"):
+                service.decoders.submit(0, noise_png()).result(60)
+            wait_until(lambda: not service.is_ready())
+            assert service.is_alive()
+            wait_until(lambda: not service.is_alive(), 10)
+        wait_until(service.is_ready, 10)
+        assert service.is_alive()

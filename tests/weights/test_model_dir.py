@@ -52,8 +52,11 @@ def test_class_names_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
 
 
 def edit_config(folder: Path, **changes: object) -> None:
+    """Change the config and delete its checksum, so that the change is accepted."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+    values = json.loads(path.read_text(encoding="utf-8")) | changes
+    del values["config_sha256"]
+    path.write_text(json.dumps(values), encoding="utf-8")
 
 
 def edit_weights(folder: Path, change: object) -> None:
@@ -138,3 +141,26 @@ def test_a_folder_keeps_the_keys_of_the_training_images(tmp_path: Path) -> None:
         load_model(tmp_path)
     save_model(model, tmp_path)  # without keys: those of another model do not stay
     assert not load_model(tmp_path).info.image_keys
+
+
+def test_an_edited_config_is_refused_until_its_checksum_is_deleted(tmp_path: Path) -> None:
+    path = save_model(model(), tmp_path / "pets", INFO) / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["preprocess"]["mean"][0] = 0.11
+    path.write_text(json.dumps(values), encoding="utf-8")
+    message = "was changed after it was saved .* delete its entry config_sha256 to accept the change"
+    with pytest.raises(WeightsError, match=message):
+        load_model(tmp_path / "pets")
+    del values["config_sha256"]  # folders of older versions have none
+    path.write_text(json.dumps(values), encoding="utf-8")
+    assert load_model(tmp_path / "pets").info.preprocess == Preprocess(
+        size=(8, 8), mean=(0.11, 0.2, 0.3), std=(0.4, 0.5, 0.6)
+    )
+
+
+def test_the_checksum_ignores_the_layout_of_the_config(tmp_path: Path) -> None:
+    info = INFO.replace(recipe={"lr": 1e-3, "note": "größer", "steps": {1: 2.0}}, metrics={"loss": float("inf")})
+    path = save_model(model(), tmp_path / "pets", info) / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(dict(reversed(values.items())), indent=7), encoding="utf-8")
+    assert load_model(tmp_path / "pets").info.recipe["note"] == "größer"

@@ -158,7 +158,7 @@ def _print_export(result: "ExportResult", source: str) -> None:
         [
             [name, f"{p.n} ({p.images})", f"{p.max_logit_difference:.1e}", f"{p.agreement:.2%}",
              *("" if top is None else f"{top:.2%}" for top in (p.top1_before, p.top1_after)),
-             f"{p.size / 1e6:.2f}", f"{p.speedup:.2f}"]
+             f"{p.size / 1e6:.2f}", "–" if p.speedup is None else f"{p.speedup:.2f}"]
             for name, p in result.files.items()
         ],
     )  # fmt: skip

@@ -9,7 +9,7 @@ from tyro.conf import Positional
 from vitkit.cli.args import DataDirOption, LabelOption, parse_image_sizes
 from vitkit.cli.eval_output import print_evaluation, write_evaluation
 from vitkit.cli.model_args import open_model
-from vitkit.cli.output import JsonOption, console, print_json, progress_bar
+from vitkit.cli.output import JsonOption, console, print_json, printable, progress_bar
 from vitkit.cli.output_paths import check_output_dir
 from vitkit.errors import UsageError
 
@@ -69,7 +69,7 @@ class Eval:
         data = open_eval_data(self.data, models, self.split, **self._open_options)
         if not self.split and "test" not in data.splits:
             for note in data.notes:
-                print(f"vitkit: {note}", file=sys.stderr)
+                print(f"vitkit: {printable(note)}", file=sys.stderr)
         split = choose_split(data, self.split)
         images, _, preprocess = self._prepare(model, self.model, data, split)
         predictions = self._predict(model, self.model, data, split)

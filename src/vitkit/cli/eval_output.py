@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitkit.cli.output import MAX_CLASS_ROWS, console, print_table
+from vitkit.cli.output import MAX_CLASS_ROWS, console, csv_cell, print_table
 from vitkit.cli.output_paths import write_figure
 
 if TYPE_CHECKING:
@@ -96,5 +96,6 @@ def _predictions_csv(evaluation: "Evaluation") -> str:
     rows.writerow(["image", "label", "predicted", "score", "label_index", "predicted_index"])
     names = p.names or [str(i) for i in range(len(p))]
     for name, label, guess, score in zip(names, p.labels, p.samples.predicted, p.samples.confidence, strict=True):
-        rows.writerow([name, p.class_names[label], p.class_names[guess], f"{score:.6f}", label, guess])
+        texts = map(csv_cell, (name, p.class_names[label], p.class_names[guess]))
+        rows.writerow([*texts, f"{score:.6f}", label, guess])
     return text.getvalue()

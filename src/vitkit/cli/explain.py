@@ -1,4 +1,4 @@
-import io
+import gc
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
-from vitkit.atomic import write_atomic
 from vitkit.cli.model_args import open_model
-from vitkit.cli.output import JsonOption, console, print_json, print_table, progress_bar
+from vitkit.cli.output import JsonOption, console, print_json, print_table, printable, progress_bar
 from vitkit.cli.output_paths import check_output_dir, write_figure
 from vitkit.errors import CorruptImageError, DataError, UsageError, WorkError
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from vitkit.explanation.attention import Query
     from vitkit.explanation.faithfulness import Faithfulness
     from vitkit.model import ViT
+
+IMAGES_PER_SHEET = 48  # explained and drawn at once: more images get further sheets
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Explain:
     faithfulness: bool = False
     """Measure all methods on these images: deletion, insertion, correlation with shuffled weights."""
     model_pictures: bool = False
-    """Also draw patch filters, position similarity, attention distance, patch features and token norms."""
+    """Also draw patch filters, position similarity, and attention distance, patch features and token norms of the first
+    48 images."""
     class_names: str | None = None
     """File of class names, as JSON or one per line, for weights without class names."""
     preprocess: str | None = None
@@ -63,6 +65,7 @@ class Explain:
     def run(self) -> int:
         from vitkit.explanation import DEFAULT_METHOD, explain, plots
         from vitkit.explanation.methods import check_options, parse_query
+        from vitkit.explanation.npz_parts import NpzParts
         from vitkit.inference import find_images
 
         if not self.images:
@@ -71,48 +74,65 @@ class Explain:
         model, method = open_model(self.model, self.class_names, self.preprocess), self.method or DEFAULT_METHOD
         options: dict[str, Any] = dict(layer=self.layer, head=self.head, query=query, target=self.target)
         check_options(method, model, options)
-        paths, unreadable = _readable(model, find_images(self.images))
+        paths = find_images(self.images)
+        numbers, files = NpzParts(folder / "explanation.npz"), dict[str, str]()
+        rows, good = list[list[dict[str, Any]]](), list[Path]()
         with progress_bar("explaining", quiet=self.json) as progress:
-            found = explain(model, paths, method, image_size=self.size, progress=progress, **options)
-        figures: dict[str, Figure] = {"sheet": plots.plot_maps(found, smooth=not self.patches)}
-        arrays = dict(found.arrays())
+            for start in range(0, len(paths), IMAGES_PER_SHEET):
+                readable = _readable(model, paths[start : start + IMAGES_PER_SHEET])
+                if readable:
+                    found = explain(model, readable, method, image_size=self.size, seed=start, **options)
+                    number = start // IMAGES_PER_SHEET + 1
+                    figure = plots.plot_maps(found, smooth=not self.patches)
+                    files |= _write_figures(folder, {f"sheet_{number}" if start else "sheet": figure}, self.format)
+                    numbers.append(found.arrays())
+                    rows.append(_rows(found))
+                    good += readable
+                    if not self.json:
+                        _print_rows(f"{method} maps of {len(readable)} images by {self.model}", rows[-1])
+                    del found, figure
+                    gc.collect()  # figures are reference cycles
+                progress(min(start + IMAGES_PER_SHEET, len(paths)), len(paths))
+        if not good:
+            raise DataError(f"none of {len(paths)} images can be read")
+        figures: dict[str, Figure] = {}
+        arrays: dict[str, Any] = {}
         measured: list[Faithfulness] = []
         if self.heads:
-            figures["heads"], arrays["heads"] = _heads(model, paths[0], query, self.size)
+            figures["heads"], arrays["heads"] = _heads(model, good[0], query, self.size)
         if self.model_pictures:
-            _model_stats(model, paths, self.size, figures, arrays)
+            _model_stats(model, good[:IMAGES_PER_SHEET], self.size, figures, arrays)
         if self.faithfulness:
             from vitkit.explanation.faithfulness import faithfulness
 
             with progress_bar("measuring", quiet=self.json) as progress:
-                measured = faithfulness(model, paths, target=self.target, image_size=self.size, progress=progress)
+                measured = faithfulness(model, good, target=self.target, image_size=self.size, progress=progress)
             figures["faithfulness"] = plots.plot_faithfulness(measured)
             for f in measured:
                 arrays[f"{f.method}_deletion"] = f.curves.deletion
                 arrays[f"{f.method}_insertion"] = f.curves.insertion
-        files = _write(folder, figures, arrays, self.format)
-        document = _document(self.model, found, measured, files)
+        files |= _write_figures(folder, figures, self.format) | {"numbers": str(numbers.path)}
+        numbers.finish(arrays)
+        document = _document(self.model, method, [row for some in rows for row in some], measured, files)
         if self.json:
             print_json(document)
         else:
-            _print(document)
-        return 1 if unreadable else 0
+            _print_summary(document)
+        return 1 if len(good) < len(paths) else 0
 
 
-def _readable(model: "ViT", paths: list[Path]) -> tuple[list[Path], int]:
-    """Return the images that can be read, and how many cannot; name the latter on stderr."""
+def _readable(model: "ViT", paths: list[Path]) -> list[Path]:
+    """Return the images that can be read; name the others on stderr."""
     if model.info.preprocess is None:
-        return paths, 0
+        return paths
     good = []
     for path in paths:
         try:
             model.info.preprocess.check_decodable(path, str(path))
             good.append(path)
         except CorruptImageError as error:
-            print(f"vitkit: skipped: {error}", file=sys.stderr)
-    if not good:
-        raise DataError(f"none of {len(paths)} images can be read")
-    return good, len(paths) - len(good)
+            print(f"vitkit: skipped: {printable(str(error))}", file=sys.stderr)
+    return good
 
 
 def _heads(model: "ViT", path: Path, query: "Query | None", size: int | None) -> "tuple[Figure, Any]":
@@ -145,43 +165,38 @@ def _model_stats(
     arrays |= {"distance": distance, "features": features, "norms": norms}
 
 
-def _write(folder: Path, figures: "dict[str, Figure]", arrays: dict[str, Any], kind: str) -> dict[str, str]:
-    import numpy as np
-
+def _write_figures(folder: Path, figures: "dict[str, Figure]", kind: str) -> dict[str, str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkError(f"cannot create {folder}: {error.strerror}; choose another --out") from error
-    files = {name: folder / f"{name}.{kind}" for name in figures} | {"numbers": folder / "explanation.npz"}
+    files = {name: folder / f"{name}.{kind}" for name in figures}
     for name, figure in figures.items():
         write_figure(files[name], figure)
-    content = io.BytesIO()
-    np.savez_compressed(content, **arrays)
-    write_atomic(files["numbers"], content.getvalue())
     return {name: str(path) for name, path in files.items()}
 
 
+def _rows(found: "Explanation") -> list[dict[str, Any]]:
+    """Return one entry of the JSON document per image."""
+    return [
+        {
+            "path": name,
+            "label": label,
+            "index": int(target),
+            "score": round(float(score), 6),
+            "region": [round(float(edge), 3) for edge in region],
+            "strongest_patch": divmod(int(values.argmax()), values.shape[1]),
+        }
+        for name, label, target, score, region, values in zip(
+            found.images.names, found.labels, found.targets, found.scores, found.regions, found.maps, strict=True
+        )
+    ]
+
+
 def _document(
-    model: str, found: "Explanation", measured: "list[Faithfulness]", files: dict[str, str]
+    model: str, method: str, images: list[dict[str, Any]], measured: "list[Faithfulness]", files: dict[str, str]
 ) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "model": model,
-        "method": found.method,
-        "images": [
-            {
-                "path": name,
-                "label": label,
-                "index": int(target),
-                "score": round(float(score), 6),
-                "region": [round(float(edge), 3) for edge in region],
-                "strongest_patch": divmod(int(values.argmax()), values.shape[1]),
-            }
-            for name, label, target, score, region, values in zip(
-                found.images.names, found.labels, found.targets, found.scores, found.regions, found.maps, strict=True
-            )
-        ],
-        "files": files,
-    }
+    document: dict[str, Any] = {"model": model, "method": method, "images": images, "files": files}
     if measured:
         document["faithfulness"] = [
             {"method": f.method, **{k: {"mean": m, "interval": interval} for k, (m, interval) in f.summary().items()}}
@@ -190,15 +205,15 @@ def _document(
     return document
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:
     print_table(
-        f"{document['method']} maps of {len(document['images'])} images by {document['model']}",
+        title,
         ["image", "class", "score", "strongest patch (row, column)"],
-        [
-            [i["path"], i["label"], f"{i['score']:.1%}", "{}, {}".format(*i["strongest_patch"])]
-            for i in document["images"]
-        ],
+        [[i["path"], i["label"], f"{i['score']:.1%}", "{}, {}".format(*i["strongest_patch"])] for i in rows],
     )
+
+
+def _print_summary(document: dict[str, Any]) -> None:
     if "faithfulness" in document:
         print_table(
             "Faithfulness of the methods, best first: mean over images (95 % interval)",

@@ -25,6 +25,7 @@ from vitkit.cli.explain import Explain
 from vitkit.cli.inspect import Inspect
 from vitkit.cli.ladder import Ladder
 from vitkit.cli.models import Models
+from vitkit.cli.output import printable
 from vitkit.cli.pack import Pack
 from vitkit.cli.plan import Plan
 from vitkit.cli.predict import Predict
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = parse(words)
         return command.run()
     except VitkitError as error:
-        print(f"vitkit: {error}", file=sys.stderr)
+        print(f"vitkit: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

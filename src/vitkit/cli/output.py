@@ -1,6 +1,7 @@
 """Output of the commands: tables for people, one JSON document for scripts."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
@@ -18,10 +19,29 @@ MIN_NAME, MIN_TEXT = 32, 12  # characters that the first and other text columns 
 MAX_CLASS_ROWS = 60  # of one table
 UNLIMITED = 10_000  # characters
 
+# Characters that a terminal obeys instead of printing them: control characters, and those that reorder text
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
 
 def print_json(value: Any) -> None:
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-    print()
+    print(json_text(value, indent=2))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a JSON document that is safe to print: characters that a terminal obeys are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # JSON has escaped the others already
+
+
+def printable(text: str) -> str:
+    """Return the text for a terminal. Names of classes and files come from others, and may contain escape sequences."""
+    return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def csv_cell(value: Any) -> Any:
+    """Return the value for a CSV file. A text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    text = isinstance(value, str) and value.lstrip("\t\r\n ")
+    return f"'{value}" if text and text[0] in "=+-@" and not re.fullmatch(r"[+-]?[\d.]*", text) else value
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -29,8 +49,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
     In a narrow terminal texts wrap. Names, in the first column, and numbers do not, even if they exceed the width.
     """
-    lines = [[str(cell) for cell in row] for row in rows]
-    table = Table(title=Text(title), title_justify="left", title_style="bold", header_style="bold")
+    lines = [[printable(str(cell)) for cell in row] for row in rows]
+    table = Table(title=Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
     for i, name in enumerate(columns):
         numeric = all(_is_number(line[i]) for line in lines)
         longest = max((len(cell) for line in lines for cell in line[i].splitlines()), default=0)
@@ -44,9 +64,14 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     out.print(table, soft_wrap=True)
 
 
+class _SafeConsole(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
+
+
 def console(stderr: bool = False) -> Console:
     wide = None if (sys.stderr if stderr else sys.stdout).isatty() else 200
-    return Console(stderr=stderr, width=wide, highlight=False, soft_wrap=wide is not None)
+    return _SafeConsole(stderr=stderr, width=wide, highlight=False, soft_wrap=wide is not None)
 
 
 def _is_number(text: str) -> bool:

@@ -1,5 +1,4 @@
 import csv
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from vitkit.cli.model_args import open_model
-from vitkit.cli.output import JsonOption, progress_bar
+from vitkit.cli.output import JsonOption, csv_cell, json_text, printable, progress_bar
 from vitkit.cli.output_paths import check_output_file
 from vitkit.errors import ConfigError, CorruptImageError, UsageError
 
@@ -71,7 +70,8 @@ class Predict:
             for done, (path, found) in enumerate(zip(paths, predictor.stream(inputs, self.top), strict=True), start=1):
                 if isinstance(found, CorruptImageError):
                     bad += 1
-                    print(f"vitkit: skipped: {'-: ' + found.reason if str(path) == '-' else found}", file=sys.stderr)
+                    reason = f"-: {found.reason}" if str(path) == "-" else str(found)
+                    print(f"vitkit: skipped: {printable(reason)}", file=sys.stderr)
                 else:
                     write(str(path), found)
                 progress(done, len(paths))
@@ -105,7 +105,11 @@ class Predict:
                 columns = [f"{what}_{k + 1}" for k in range(top) for what in ("label", "score")]
                 rows.writerow(["path", *columns, *(f"index_{k + 1}" for k in range(top))])
                 yield lambda path, found: rows.writerow(
-                    [path, *(x for p in found for x in (p.label, p.score)), *(p.index for p in found)]
+                    [
+                        csv_cell(path),
+                        *(x for p in found for x in (csv_cell(p.label), p.score)),
+                        *(p.index for p in found),
+                    ]
                 )
         else:
             yield _table_writer(paths, predictor.class_names)
@@ -123,7 +127,7 @@ def _json_list() -> Iterator[Write]:
     def write(path: str, found: "list[Prediction]") -> None:
         nonlocal first
         entry: dict[str, Any] = {"path": path, "predictions": [asdict(p) for p in found]}
-        print("[" if first else ",", json.dumps(entry, ensure_ascii=False), sep="\n" if not first else "", flush=True)
+        print("[" if first else ",", json_text(entry), sep="\n" if not first else "", flush=True)
         first = False
 
     yield write
@@ -132,13 +136,14 @@ def _json_list() -> Iterator[Write]:
 
 def _table_writer(paths: Sequence[Path], class_names: Sequence[str]) -> Write:
     """Print the header of a table, and return a function that prints a row. Column widths are known in advance."""
-    image = max(5, *(len(str(path)) for path in paths))
-    label = min(max(len("prediction"), *map(len, class_names)), 32)
+    image = max(5, *(len(printable(str(path))) for path in paths))
+    label = min(max(len("prediction"), *(len(printable(name)) for name in class_names)), 32)
     print(f"{'image':{image}}  {'prediction':{label}}   score  alternatives")
 
     def write(path: str, found: "list[Prediction]") -> None:
         best, *others = found
-        rest = ", ".join(f"{p.label} {p.score:.1%}" for p in others)
-        print(f"{path:{image}}  {best.label:{label}}  {best.score:6.1%}  {rest}".rstrip(), flush=True)
+        rest = printable(", ".join(f"{p.label} {p.score:.1%}" for p in others))
+        name, first = printable(path), printable(best.label)
+        print(f"{name:{image}}  {first:{label}}  {best.score:6.1%}  {rest}".rstrip(), flush=True)
 
     return write

@@ -32,6 +32,7 @@ MAX_PIXELS = 1024 * 1024 * 1024 // 4 // 3
 _BITS_PER_SAMPLE = 258  # TIFF: 12-bit samples come in 16-bit words
 _ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)  # orientations that swap width and height
+_BAND = 256  # rows that are converted at once: copies of a complete large image would need gigabytes
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,20 @@ def _eight_bit(
             raise CorruptImageError(name, "has NaN or infinite pixels")
         image = Image.fromarray(_scale(values, *(value_range or _nominal_range(image, values))))
     elif image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        image = _over_white(image)
     elif image.mode not in ("1", "L", "RGB"):
         image = image.convert("RGB")  # Pillow cannot convert every mode to grey directly
     return image if image.mode == mode else image.convert(mode)
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    result = Image.new("RGB", image.size)
+    for top in range(0, image.height, _BAND):
+        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
+        band.info = image.info  # a palette's transparency
+        white = Image.new("RGBA", band.size, "white")
+        result.paste(Image.alpha_composite(white, band.convert("RGBA")).convert("RGB"), (0, top))
+    return result
 
 
 def _nominal_range(image: Image.Image, values: np.ndarray) -> tuple[float, float]:
@@ -196,8 +206,11 @@ def _nominal_range(image: Image.Image, values: np.ndarray) -> tuple[float, float
 
 
 def _scale(values: np.ndarray, start: float, end: float) -> np.ndarray:
-    scaled = (values.astype(np.float64) - start) * (255.0 / ((end - start) or 1.0))
-    return np.rint(scaled).clip(0, 255).astype(np.uint8)
+    scaled = np.empty(values.shape, np.uint8)
+    for top in range(0, len(values), _BAND):
+        numbers = values[top : top + _BAND].astype(np.float64)
+        scaled[top : top + _BAND] = np.rint((numbers - start) * (255.0 / ((end - start) or 1.0))).clip(0, 255)
+    return scaled
 
 
 def _reason(error: Exception) -> str:

@@ -65,10 +65,11 @@ def render_export_card(
 def _row(file: str, p: Parity) -> str:
     tops = "no labels" if p.top1_before is None else f"{p.top1_before:.2%} → {p.top1_after:.2%}"
     agrees = f"{p.agreement:.2%}" + (f" ({p.near_ties} near ties)" if p.near_ties else "")
+    speed = f"{p.spread:.1f} × spread, not compared" if p.speedup is None else f"{p.speedup:.2f} ×"
     return (
         f"| {file} | {p.n} ({p.images}) | {p.max_logit_difference:.2g} | {p.largest_logit:.3g} | "
         f"{p.max_score_difference:.2g} | {agrees} | {tops} | {p.size / 1e6:.2f} | {p.ms:.2f} | "
-        f"{p.ms_torch:.2f} ({p.speedup:.2f} ×) |"
+        f"{p.ms_torch:.2f} ({speed}) |"
     )
 
 

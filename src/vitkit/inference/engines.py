@@ -5,13 +5,15 @@ compiled  torch's ahead-of-time compiler: the first start takes about a minute
 onnx      ONNX Runtime
 openvino  OpenVINO
 
-Compiled and converted models are cached. The key covers the weights and everything else that the result depends on.
+Compiled and converted models are cached. The key covers the weights, the versions of all packages involved and, for
+compiled code, the processor, the device and the number of threads.
 All engines may be called from several threads at once.
 """
 
 import contextlib
 import copy
 import hashlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -30,10 +32,12 @@ from vitkit.export.metadata import ExportMetadata
 from vitkit.export.runtimes import ExportedModel, TorchModel
 from vitkit.model import ViT
 from vitkit.runtime.cache_dir import cache_folder, prune
-from vitkit.runtime.device import bf16_inference_pays
+from vitkit.runtime.device import bf16_inference_pays, omp_threads
+from vitkit.runtime.threaded_inference import available_cores
 from vitkit.version import __version__
 from vitkit.weights.state_dict import hash_weights
 
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime", "openvino")
 CACHE_LIMIT = 8 * 2**30  # bytes of all cached engines
 
 
@@ -75,16 +79,30 @@ class _Bf16ViT(nn.Module):
 
 def compiled_path(model: ViT, preprocess: Preprocess) -> Path:
     """Return the path of the compiled model in the cache, whether it exists or not."""
-    device = model.patch_embed.proj.weight.device
-    versions = __version__, torch.__version__
-    machine = platform.machine(), dict(torch.cpu.get_capabilities()), device.type, bf16_inference_pays(device)
-    return cache_folder() / "engines" / f"{cache_key(model, versions, preprocess.size, machine)}.pt2"
+    bf16 = bf16_inference_pays(model.patch_embed.proj.weight.device)
+    return cache_folder() / "engines" / f"{cache_key(model, preprocess.size, bf16, machine(model))}.pt2"
 
 
 def cache_key(model: ViT, *parts: object) -> str:
-    """Return a key that changes with the weights, the architecture and `parts`."""
-    text = json.dumps([hash_weights(model), model.config.to_dict(), parts], sort_keys=True, default=str)
+    """Return a key that changes with the weights, the architecture, the versions of the packages, and `parts`."""
+    versions = __version__, torch.__version__, [_version(package) for package in _PACKAGES]
+    text = json.dumps([hash_weights(model), model.config.to_dict(), versions, parts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def machine(model: ViT) -> tuple[object, ...]:
+    """Return what compiled code and measured speeds depend on: processor, device and number of threads."""
+    device = model.patch_embed.proj.weight.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    capabilities = dict(torch.cpu.get_capabilities())
+    return platform.machine(), capabilities, name, torch.get_num_threads(), omp_threads(), available_cores()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def make_engine(name: str, model: ViT, preprocess: Preprocess) -> Engine:

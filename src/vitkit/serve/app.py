@@ -113,6 +113,7 @@ class Endpoints:
     async def explain(self, request: Request) -> Response:
         options = query_parameters.parse(request.query_params, query_parameters.EXPLAIN)
         served, model = self.service.explainable(options["model"])
+        explain_api.check_memory(served, model, options["method"], self.limits.explain_memory)
         with Ticket(self.service.admission) as ticket:
             encoded = await read_image(request, self.limits, ticket)
             until = deadline(self.limits.explain_deadline)
@@ -142,11 +143,15 @@ class Endpoints:
         return Response(contents[number], media_type=content_type(contents[number]))
 
     async def healthy(self, request: Request) -> Response:
+        if not self.service.is_alive():
+            raise APIError("unavailable", "decoding or inference keeps failing: restart the server")
         return JSONResponse({"status": "alive"})
 
     async def ready(self, request: Request) -> Response:
-        if not self.service.is_ready():
+        if not self.service.ready:
             raise APIError("stopping", "the server is starting or stopping")
+        if not self.service.is_ready():
+            raise APIError("unavailable", "decoding or inference does not work now: retry later")
         return JSONResponse({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:

@@ -37,6 +37,7 @@ class Batcher:
         self.items: deque[_Item] = deque()
         self.changed = threading.Condition()
         self.closed = False
+        self.failures = 0  # batches in a row
         self.thread = threading.Thread(target=self._work, name="batcher", daemon=True)
         self.thread.start()
 
@@ -64,9 +65,11 @@ class Batcher:
             try:
                 rows = self.run(np.stack([item.pixels for item in batch]))
             except Exception as error:
+                self.failures += 1
                 for item in batch:
                     item.result.set_exception(error)
             else:
+                self.failures = 0
                 for item, row in zip(batch, rows, strict=True):
                     item.result.set_result(row)
             self.observe(len(batch), time.monotonic() - started)

@@ -1,13 +1,15 @@
 """Fork server for image decoders: `python -m vitkit.serve.decoder_worker FD SETTINGS`.
 
-It imports Pillow and the preprocessing once and never parses an image, so a new decoder costs one fork. Decoders have
-a memory limit, cannot write files and exchange raw bytes with the server: nothing they send is unpickled.
+It imports Pillow and the preprocessing once and never parses an image, so a new decoder costs one fork. Decoders run
+in a sandbox (see `sandbox`) and exchange raw bytes with the server: nothing they send is unpickled.
 
 Control messages from the server, 5 bytes: "+" with a file descriptor starts a decoder on it, "-" with a process id
-kills one. Request to a decoder: index of the preprocessing, length, file. Reply: status, height and width of the
-original, length, then the pixels or an error message.
+kills one. The reply to "+" is "+" with the process id, or "-" with an error number. Request to a decoder: index of
+the preprocessing, length, file. Reply: status, height and width of the original, length, then the pixels or an error
+message.
 """
 
+import errno
 import json
 import os
 import signal
@@ -15,13 +17,13 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from PIL import Image
 
 from vitkit.data.decode import read_header
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import CorruptImageError
+from vitkit.serve.sandbox import enter_sandbox
 
 CONTROL = struct.Struct("!cI")
 REQUEST = struct.Struct("!HI")
@@ -51,19 +53,34 @@ def run_fork_server(control: socket.socket, preprocess: Sequence[Preprocess], pi
                 return
             order, number = CONTROL.unpack(message)
             if order == b"+":
-                pid = os.fork()
-                if not pid:
-                    control.close()
-                    _run_decoder(socket.socket(fileno=descriptors[0]), preprocess, pixels, memory)
-                os.close(descriptors[0])
-                children.add(pid)
-                control.sendall(CONTROL.pack(b"+", pid))
+                try:
+                    pid = _fork_decoder(control, descriptors, preprocess, pixels, memory)
+                except OSError as error:  # no memory or no process left: the other decoders go on
+                    control.sendall(CONTROL.pack(b"-", error.errno or errno.EIO))
+                else:
+                    children.add(pid)
+                    control.sendall(CONTROL.pack(b"+", pid))
             elif number in children:  # not yet reaped, so the process id cannot have been reused
                 _kill(number)
                 children.remove(number)
     finally:
         for pid in children:
             _kill(pid)
+
+
+def _fork_decoder(
+    control: socket.socket, descriptors: Sequence[int], preprocess: Sequence[Preprocess], pixels: int, memory: int
+) -> int:
+    if not descriptors:  # the kernel drops what does not fit into the table of open files
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    try:
+        pid = os.fork()
+        if not pid:
+            control.close()
+            _run_decoder(socket.socket(fileno=descriptors[0]), preprocess, pixels, memory)
+        return pid
+    finally:
+        os.close(descriptors[0])
 
 
 def _kill(pid: int) -> None:
@@ -75,7 +92,7 @@ def _run_decoder(channel: socket.socket, preprocess: Sequence[Preprocess], pixel
     """Answer requests until the channel closes. Never returns."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # warnings about untrusted files must not fill the log
-        _limit_resources(memory)
+        enter_sandbox(memory)
         while True:
             index, length = REQUEST.unpack(receive(channel, REQUEST.size))
             channel.sendall(decode_request(bytes(receive(channel, length)), preprocess[index], pixels))
@@ -83,17 +100,6 @@ def _run_decoder(channel: socket.socket, preprocess: Sequence[Preprocess], pixel
         os._exit(0)
     finally:
         os._exit(1)
-
-
-def _limit_resources(memory: int) -> None:
-    import resource  # POSIX only: the pool imports this module on every system
-
-    pages = int(Path("/proc/self/statm").read_text("utf-8").split()[0]) if Path("/proc/self/statm").exists() else 0
-    if pages:  # the limit comes on top of what the imports have mapped
-        most = pages * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-        resource.setrlimit(kind, (0, 0))
 
 
 def decode_request(encoded: bytes, preprocess: Preprocess, max_pixels: int) -> bytes:

@@ -22,6 +22,7 @@ ERROR_CODES: dict[str, tuple[int, str]] = {
     "overloaded": (429, "the server is at capacity; retry after Retry-After seconds"),
     "internal": (500, "internal error; the server log has details"),
     "stopping": (503, "the server is starting or stopping"),
+    "unavailable": (503, "decoding or inference does not work at the moment; retry after Retry-After seconds"),
     "too_late": (504, "the response was not ready before the deadline"),
 }
 RETRY_AFTER = "1"

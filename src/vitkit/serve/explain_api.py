@@ -26,6 +26,7 @@ from vitkit.explanation import Explanation, attention_maps, describe_query, expl
 from vitkit.explanation.attention import Query
 from vitkit.explanation.heatmap import overlay
 from vitkit.explanation.methods import parse_query
+from vitkit.explanation.relevance import gradient_memory
 from vitkit.model import ViT
 from vitkit.serve.decoder_pool import Decoded
 from vitkit.serve.errors import APIError
@@ -82,6 +83,17 @@ def pack(header: dict[str, Any], scale: np.ndarray, code: np.ndarray) -> bytes:
     text = json.dumps(header, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 4)  # typed arrays of a browser start at multiples of their size
     return struct.pack("<I", len(text)) + text + scale.astype("<f4").tobytes() + code.tobytes()
+
+
+def check_memory(served: ServedModel, model: ViT, method: str, limit: int) -> None:
+    """Raise if the gradients of the method would need more memory than `limit`."""
+    needed = gradient_memory(model, served.predictor.preprocess.size) if method in ("gradient", "attribution") else 0
+    if needed > limit:
+        raise APIError(
+            "cannot_explain",
+            f"{method} maps of {served.name} need about {needed / 2**30:.1f} GiB, more than the limit of "
+            f"{limit / 2**30:.1f} GiB: use attention or rollout",
+        )
 
 
 def explanation(served: ServedModel, model: ViT, decoded: Decoded, options: dict[str, Any]) -> Explanation:

@@ -1,4 +1,8 @@
-"""A stricter version of uvicorn's HTTP protocol: headers must arrive in time, and malformed requests end at once."""
+"""A stricter version of uvicorn's HTTP protocol. Nothing that a client sends or does not read can hold a connection.
+
+A header must arrive in time, and so must the rest of a body whose request has been answered. A response must be read
+at a lowest rate. Malformed requests end at once. Connections above the limit are refused.
+"""
 
 import asyncio
 import json
@@ -6,32 +10,47 @@ import json
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vitkit.serve.errors import APIError
+from vitkit.serve.errors import RETRY_AFTER, APIError
 
-_BAD_REQUEST_JSON = json.dumps(APIError("bad_request", "this is not valid HTTP").json()).encode()
-_BAD_REQUEST = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_BAD_REQUEST_JSON), _BAD_REQUEST_JSON)
-)
+_MIN_BYTES_PER_S = 4096  # at which a client reads a response
+
+
+def _response(status: str, error: APIError) -> bytes:
+    content = json.dumps(error.json()).encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
+    head += f"Connection: close\r\nRetry-After: {RETRY_AFTER}\r\n" if error.status == 503 else "Connection: close\r\n"
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+_BAD_REQUEST = _response("400 Bad Request", APIError("bad_request", "this is not valid HTTP"))
+_FULL = _response("503 Service Unavailable", APIError("unavailable", "too many connections: retry later"))
 
 
 class StrictHTTPProtocol(H11Protocol):
+    """`limit_concurrency` is the number of connections from which on further ones are refused."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = None
-        self._await_header()
+        self._write_timer: asyncio.TimerHandle | None = None
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            transport.write(_FULL)
+            transport.close()
+        else:
+            self._await_client()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
-            self._await_header()
+        if self._waits_for_client():
+            self._await_client()
         elif self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -42,11 +61,38 @@ class StrictHTTPProtocol(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
-    def _await_header(self) -> None:
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._waits_for_client():
+            self._await_client()
+        self._await_reading()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reading()
+
+    def _waits_for_client(self) -> bool:
+        """Return whether no request is running: the next one, or the rest of an answered one, is to arrive."""
+        return self.conn.their_state is h11.IDLE or self.cycle is None or self.cycle.response_complete
+
+    def _await_client(self) -> None:
         if self._timer is None:
             self._timer = self.loop.call_later(self.timeout_keep_alive, self._close_idle)
 
     def _close_idle(self) -> None:
         self._timer = None
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self._waits_for_client() and not self.transport.is_closing():
             self.transport.close()
+
+    def _await_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if unread and self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.timeout_keep_alive, self._check_reading, unread)
+
+    def _check_reading(self, unread: int) -> None:
+        self._write_timer = None
+        left = self.transport.get_write_buffer_size()
+        if left and left > unread - _MIN_BYTES_PER_S * self.timeout_keep_alive:
+            self.transport.abort()
+        else:
+            self._await_reading()

@@ -23,8 +23,12 @@ class Limits:
     decoders: int = 2  # processes
     decode_seconds: float = 5.0  # for one image; above: the process is replaced
     decode_memory: int = 1024 * MIB  # for one image
+    decoder_images: int = 1000  # then the process is replaced
+    dead_seconds: float = 30.0  # without a decoder, until the server reports that it is not alive
+    failed_batches: int = 5  # in a row, until the server reports that it is not alive
     queued_explanations: int = 16  # waiting or running; above: 429
     explain_deadline: float = 60.0
+    explain_memory: int = 2048 * MIB  # for the gradients of one explanation
     attention_bytes: int = 16 * MIB  # of one response; larger matrices are sent row by row
     connections: int = 1024
     header_seconds: float = 5.0  # for the header of a request, and between requests on a connection

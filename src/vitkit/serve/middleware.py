@@ -4,6 +4,7 @@ An unknown name in the Host header is the sign of DNS rebinding, where another s
 IP addresses and localhost cannot be forged that way. The operator must allow all other names.
 """
 
+import errno
 import ipaddress
 import logging
 import secrets
@@ -33,6 +34,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -111,4 +113,6 @@ def _to_api_error(error: Exception) -> APIError:
         allow = (error.headers or {}).get("Allow", "")
         return APIError(_CODES.get(error.status_code, "bad_request"), f"{error.detail}", allow)
     log.error("request failed", exc_info=error)
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+        return APIError("unavailable", "the server has no memory or no file descriptor left: retry later")
     return APIError("internal", "internal error; the server log has details")

@@ -9,7 +9,7 @@ from vitkit.serve.limits import Limits
 from vitkit.serve.query_parameters import Parameter
 
 _BODY_TYPES = (*(f"image/{t}" for t in ("jpeg", "png", "webp", "bmp", "gif", "tiff")), "application/octet-stream")
-_ALL = ("bad_host", "bad_origin", "unauthorized", "internal")
+_ALL = ("bad_host", "bad_origin", "unauthorized", "internal", "unavailable")
 _GET = (*_ALL, "method_not_allowed")
 _POST = (
     *_GET, "bad_request", "bad_parameter", "unknown_model", "slow_upload", "body_too_large", "too_many_images",
@@ -42,7 +42,7 @@ def openapi_document(limits: Limits, version: str) -> dict[str, Any]:
             "/v1/samples": _get("List the sample images", _ref("Samples")),
             "/v1/samples/{number}": _get("Return a sample image", _BYTES, "image/*", ["not_found"], "number",
                                          {**_INTEGER, "minimum": 0}),
-            "/healthz": _get("Check that the process responds", _ref("Status")),
+            "/healthz": _get("Check that decoding and inference work or may recover", _ref("Status")),
             "/readyz": _get("Check that models and decoders are ready", _ref("Status"), errors=["stopping"]),
             "/metrics": _get("Return Prometheus metrics", _TEXT, "text/plain"),
             "/openapi.json": _get("Return this document", {"type": "object"}),

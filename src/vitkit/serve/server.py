@@ -22,6 +22,8 @@ from vitkit.serve.service import InferenceService
 
 TOKEN_VARIABLE = "VITKIT_TOKEN"
 _MIN_TOKEN_LENGTH = 16
+_BACKLOG = 100  # connections that the event loop accepts at once
+_OTHER_FILES = 64  # descriptors for new decoders, files of the page, log
 
 
 def serve(
@@ -52,7 +54,8 @@ def serve(
         config = uvicorn.Config(
             create_app(service, token, [host, *allow_hosts]), http=StrictHTTPProtocol, ws="none", proxy_headers=False,
             server_header=False, log_config=None, log_level="error", access_log=False, lifespan="off",
-            timeout_keep_alive=int(limits.header_seconds), limit_concurrency=limits.connections,
+            timeout_keep_alive=int(limits.header_seconds), backlog=_BACKLOG,
+            limit_concurrency=connection_limit(limits.connections) + 1,
             timeout_graceful_shutdown=limits.drain_seconds, h11_max_incomplete_event_size=16_384,
         )  # fmt: skip
         address = listener.getsockname()
@@ -90,6 +93,23 @@ def _process_settings() -> Iterator[None]:
         parser_log.setLevel(level)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def connection_limit(wanted: int) -> int:
+    """Return how many connections fit below the limit of file descriptors, which is raised if that is allowed."""
+    import resource  # POSIX only
+
+    other = len(os.listdir("/dev/fd")) + _BACKLOG + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted + other:
+        soft = wanted + other if hard == resource.RLIM_INFINITY else min(wanted + other, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft <= other:
+        need = wanted + other
+        raise UsageError(f"the limit of {soft} open files is too low to serve: raise it with ulimit -n {need}")
+    return min(wanted, soft - other)
 
 
 def check_exposure(host: str, token: str | None) -> None:

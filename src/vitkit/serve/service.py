@@ -56,9 +56,24 @@ class InferenceService:
         self.decoders.close()
 
     def is_ready(self) -> bool:
-        return self.ready and all(t.is_alive() for t in self.decoders.threads) and all(
-            b.thread.is_alive() for b in self.batchers.values()
-        )  # fmt: skip
+        """Return whether images can be decoded and classified now."""
+        return self.ready and self.is_alive() and self.decoders.working > 0
+
+    def is_alive(self) -> bool:
+        """Return whether the server works or may recover without a restart.
+
+        A model whose batches all fail gets a blank image at each check, so that recovery does not depend on requests.
+        """
+        if not self.ready:  # starting or stopping
+            return True
+        failing = [name for name, b in self.batchers.items() if b.failures >= self.limits.failed_batches]
+        for name in failing:
+            if not self.batchers[name].items:
+                preprocess = self.models[name].predictor.preprocess
+                self.batchers[name].submit(np.zeros((*preprocess.size, preprocess.channels), np.uint8))
+        threads = [*self.decoders.threads, *(b.thread for b in self.batchers.values())]
+        decodes = self.decoders.seconds_without() < self.limits.dead_seconds
+        return not failing and decodes and all(thread.is_alive() for thread in threads)
 
     def model(self, name: str | None) -> ServedModel:
         if name is None:

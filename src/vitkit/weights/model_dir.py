@@ -5,9 +5,13 @@
     README.md           the model card
     images.safetensors  hashes of the training and validation images, so that `vitkit eval` recognises them (optional)
 
+`config_sha256` in config.json is the SHA-256 of its other entries. An edited config is refused until this entry is
+deleted; without it, as in folders of older versions, nothing is checked.
+
 A run folder of `vitkit train` contains one as `model/`.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,7 @@ from vitkit.weights.state_dict import build_model
 from vitkit.weights.tensor_files import read_json, read_tensors
 
 WEIGHTS, CONFIG, IMAGES = "model.safetensors", "config.json", "images.safetensors"
+_CHECKSUM = "config_sha256"
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def load_model_dir(model_dir: ModelDir) -> tuple[ViT, LoadReport]:
 
 def to_config_json(config: ViTConfig, info: ModelInfo, weights_sha256: str = "") -> dict[str, Any]:
     """Return the contents of config.json."""
-    return {
+    values = {
         "model_type": "vitkit",
         "vitkit_version": __version__,
         "model": config.to_dict(),
@@ -111,6 +116,14 @@ def to_config_json(config: ViTConfig, info: ModelInfo, weights_sha256: str = "")
         "origin": dict(info.origin),
         "weights_sha256": weights_sha256,
     }
+    return {**values, _CHECKSUM: _checksum(values)}
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    """Return the SHA-256 of all entries but the checksum, in an order and layout that editors cannot change."""
+    others = {name: value for name, value in values.items() if name != _CHECKSUM}
+    as_read = json.loads(json.dumps(others))  # before sorting: keys that are numbers become strings
+    return sha256(json.dumps(as_read, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _read_image_keys(path: Path) -> dict[str, Any]:
@@ -124,6 +137,9 @@ def _parse(path: Path, values: dict[str, Any]) -> ModelDir:
     try:
         if values.get("model_type") != "vitkit":
             raise WeightsError(f"{path} is not vitkit's: its model_type is {values.get('model_type')!r}")
+        if _CHECKSUM in values and values[_CHECKSUM] != _checksum(values):
+            how = f"restore it, or delete its entry {_CHECKSUM} to accept the change"
+            raise WeightsError(f"{path} was changed after it was saved (SHA-256 differs): {how}")
         info = ModelInfo(
             class_names=tuple(values["class_names"]),
             preprocess=Preprocess.from_dict(values["preprocess"]) if values["preprocess"] else None,
