@@ -118,7 +118,7 @@ def page(outcomes: list[Outcome]) -> str:
 
 
 def _cell(outcome: Outcome) -> str:
-    return outcome.verdict if outcome.difference is None else f"{outcome.difference:.0e}"
+    return outcome.verdict if outcome.difference is None else f"{outcome.difference:.0e}".replace("0e+00", "0")
 
 
 HEADER = """# Supported checkpoints
@@ -134,10 +134,11 @@ message and no model.
   tensors do not show, for example in the activation.
 
 Written by `python -m tests.parity.timm_registry --page docs/reference/checkpoints.md` with timm {timm} and torch
-{torch}. `tests/parity/test_timm_registry.py` repeats it for one or two architectures of each family. For transformers,
-`tests/parity/test_transformers_registry.py` compares ViT, ViTMSN, ViTMAE, I-JEPA, DeiT with a teacher, DINOv2 with and
-without registers, DINOv3, SigLIP, SigLIP 2 and CLIP at two sizes. BEiT, AIMv2 and DeiT without a teacher are
-refused."""
+{torch}. `tests/parity/test_timm_registry.py` repeats it for one or two architectures of each family.
+
+For transformers, `tests/parity/test_transformers_registry.py` compares ViT, ViTMSN, I-JEPA, DeiT with a teacher, DINOv2
+with and without registers, DINOv3, SigLIP, SigLIP 2 and CLIP at two sizes, and `tests/parity/test_layouts.py` ViTMAE.
+BEiT, AIMv2 and DeiT without a teacher are refused."""
 
 
 def main() -> int:

@@ -116,14 +116,14 @@ def to_config_json(config: ViTConfig, info: ModelInfo, weights_sha256: str = "")
         "origin": dict(info.origin),
         "weights_sha256": weights_sha256,
     }
-    return {**values, _CHECKSUM: _checksum(values)}
+    as_read = json.loads(json.dumps(values))  # keys that are numbers become strings
+    return {**values, _CHECKSUM: _checksum(as_read)}
 
 
 def _checksum(values: dict[str, Any]) -> str:
     """Return the SHA-256 of all entries but the checksum, in an order and layout that editors cannot change."""
     others = {name: value for name, value in values.items() if name != _CHECKSUM}
-    as_read = json.loads(json.dumps(others))  # before sorting: keys that are numbers become strings
-    return sha256(json.dumps(as_read, sort_keys=True, separators=(",", ":")).encode())
+    return sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _read_image_keys(path: Path) -> dict[str, Any]:
