@@ -20,7 +20,7 @@ ARCHITECTURES = {
     "vit_tiny_patch16_224": "right right right",
     "test_vit": "right right right",
     "test_vit3": "right right refused",
-    "test_vit4": "right right refused",
+    "test_vit4": "right right right",
     "deit3_small_patch16_224": "right right right",
     "vit_wee_patch16_reg1_gap_256": "right right right",
     "vit_small_patch16_dinov3": "right right refused",

@@ -5,7 +5,7 @@ import torch
 
 from vitkit.errors import WeightsError
 from vitkit.model import ViTConfig, create_model
-from vitkit.weights.architectures import FAMILIES, UNSUPPORTED, by_name, find_family, find_traits, name_of_file
+from vitkit.weights.architectures import FAMILIES, UNSUPPORTED, by_name, by_tensors, find_traits, name_of_file
 
 
 def state(**options):
@@ -46,22 +46,25 @@ def test_other_architectures_are_refused_by_name(name):
 
 
 def test_file_names_that_start_with_an_architecture_are_recognised():
-    assert name_of_file("deit_tiny_patch16_224.fb_in1k") == "deit_tiny_patch16_224"
-    assert name_of_file("vit_small_patch16_dinov3-finetuned") == "vit_small_patch16_dinov3"
-    assert name_of_file("model") is None
-    assert name_of_file("my_deit_tiny_patch16_224") is None
+    plain, rotary = state(), state(position="rotary")
+    traits, rotary_traits = find_traits(list(plain), plain), find_traits(list(rotary), rotary)
+    assert name_of_file("deit_tiny_patch16_224.fb_in1k", traits) == "deit_tiny_patch16_224"
+    assert name_of_file("vit_small_patch16_dinov3-finetuned", rotary_traits) == "vit_small_patch16_dinov3"
+    assert name_of_file("vit_small_patch16_dinov3", traits) is None  # the tensors have a table of positions
+    assert name_of_file("model", traits) is None
+    assert name_of_file("my_deit_tiny_patch16_224", traits) is None
 
 
 def test_tensors_show_a_plain_vit_and_leave_the_activation_of_clip_open():
     plain = state()
-    family = find_family(None, list(plain), plain, {}, "here")
+    family = by_tensors(find_traits(list(plain), plain), 192, {}, "here")
     assert family.values["mlp"] == "gelu"
     assert family.heads[192] == 3
     clip = state(width=768, heads=12, pre_norm=True)
     with pytest.raises(WeightsError, match=r"the tensors do not show mlp, .*--architecture NAME"):
-        find_family(None, list(clip), clip, {}, "here")
+        by_tensors(find_traits(list(clip), clip), 768, {}, "here")
     given = {"mlp": "quick_gelu", "norm_eps": 1e-5, "position": "learned"}
-    assert find_family(None, list(clip), clip, given, "here").rotary_order == ""
+    assert by_tensors(find_traits(list(clip), clip), 768, given, "here").rotary_order == ""
 
 
 def test_traits_are_those_of_the_tensors():

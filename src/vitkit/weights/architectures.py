@@ -51,17 +51,17 @@ _ROPE = dict(rope_unit="patch", rope_base=100.0)
 FAMILIES = (
     Family(
         r"(vit_(tiny|small|base|large|huge|giant|gigantic)_patch\d+_\d+(_miil)?|vit_small_patch16_36x1_224"
-        r"|vit_base_patch\d+_plus_\d+|test_vit2?|flexivit_\w+|deit3?_\w+|eva_large_\w+"
+        r"|vit_base_patch\d+_plus_\d+|test_vit|flexivit_\w+|deit3?_\w+|eva_large_\w+"
         r"|vit_\w+_dinov2|vit_\w+_tipsv2)",
         heads={**HEADS, 1536: 24},
         shown=dict(cls=True, table=True, pre_norm=False, pool=False, rms=False, sub="none", q_bias=False, norm=True),
     ),
     Family(r"vit_intern300m_patch14_448", {"final_norm": "none"}, {1024: 16}, dict(cls=True, norm=False, rms=False)),
     Family(r"test_vit3", {"pooling": "attention"}, shown=dict(cls=False, reg=True, pool=True, pre_norm=False)),
-    Family(r"test_vit4", {"norm": "rms"}, {96: 3}, dict(rms=True, cls=True)),
+    Family(r"test_vit4", {"norm": "rms"}, {96: 3}, dict(rms=True, cls=False)),
     Family(r"vit_base_patch16_gap_224", heads={768: 16}, shown={**_NO_CLASS, "reg": False, "fc_norm": False}),
     Family(
-        r"vit_(wee|little|medium|mediumd|betwixt|base|so150m2?|huge|giant)_patch\d+(_reg\d)?_(gap|map)_\d+",
+        r"vit_(wee|little|medium|mediumd|betwixt|base|so150m2?|huge|giant)_patch\d+(_reg\d)?_(gap|map)_\d+|test_vit2",
         shown=dict(cls=False, rms=False, table=True),
     ),
     Family(r"vit_\w+_clip_quickgelu_\d+", {"mlp": "quick_gelu", "norm_eps": 1e-5}, _CLIP,
@@ -111,18 +111,6 @@ UNSUPPORTED = (
 )
 
 
-def find_family(
-    name: str | None, names: Collection[str], tensors: Mapping[str, Tensor], given: Mapping[str, Any], where: object
-) -> Family:
-    """Return the family of an architecture: by its name, or without one by its tensor `names`.
-
-    Raise if vitkit does not compute the architecture exactly, or if the tensors leave a choice that `given` does not.
-    """
-    if name:
-        return by_name(name, where)
-    return _by_tensors(find_traits(names, tensors), tensors["patch_embed.proj.weight"].shape[0], given, where)
-
-
 def by_name(name: str, where: object) -> Family:
     """Return the family of one of timm's architecture names; raise if vitkit does not compute it exactly."""
     for family in FAMILIES:
@@ -136,12 +124,20 @@ def _reason(name: str) -> str | None:
     return next((reason for pattern, reason in UNSUPPORTED if re.fullmatch(pattern, name)), None)
 
 
-def name_of_file(stem: str) -> str | None:
-    """Return the architecture that a file name begins with, such as deit_tiny_patch16_224.fb_in1k, or None."""
+def name_of_file(stem: str, traits: Mapping[str, Any]) -> str | None:
+    """Return the architecture that a file name begins with, such as deit_tiny_patch16_224.fb_in1k.
+
+    Return None if there is none, or if the tensors of the file cannot be of this architecture.
+    """
     for end in range(len(stem), 0, -1):
-        if (end == len(stem) or stem[end] in "._-") and any(re.fullmatch(f.names, stem[:end]) for f in FAMILIES):
-            return stem[:end]
+        families = [f for f in FAMILIES if re.fullmatch(f.names, stem[:end])]
+        if families and (end == len(stem) or stem[end] in "._-"):
+            return stem[:end] if _shows(families[0], traits) else None
     return None
+
+
+def _shows(family: Family, traits: Mapping[str, Any]) -> bool:
+    return all(traits[trait] == value for trait, value in family.shown.items())
 
 
 def find_traits(names: Collection[str], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -167,11 +163,11 @@ def find_traits(names: Collection[str], tensors: Mapping[str, Tensor]) -> dict[s
     }
 
 
-def _by_tensors(traits: Mapping[str, Any], width: int, given: Mapping[str, Any], where: object) -> Family:
-    """Return the family that has such tensors; raise if several do and differ in a value that is not `given`."""
+def by_tensors(traits: Mapping[str, Any], width: int, given: Mapping[str, Any], where: object) -> Family:
+    """Return the family that has such tensors; raise if none has, or if several differ in a value not `given`."""
     if {"mlp", "norm_eps", "position"} <= given.keys() and "rotary" not in given["position"]:
         return Family("")  # everything but the heads is given
-    alike = [f for f in FAMILIES if all(traits[trait] == value for trait, value in f.shown.items())]
+    alike = [f for f in FAMILIES if _shows(f, traits)]
     alike = [f for f in alike if all(f.values.get(key, given[key]) == given[key] for key in given)] or alike
     alike = [f for f in alike if width in f.heads] or alike
     options = [{**f.values, "rotary_order": f.rotary_order, "heads": f.heads.get(width)} for f in alike]

@@ -132,9 +132,14 @@ def load_foreign_checkpoint(
     by_name: list[str] = []
     if layout is TIMM:
         architecture = architecture or sidecar.architecture
-        if not architecture and (architecture := architectures.name_of_file(path.stem)):
+        traits = architectures.find_traits(without_wrappers(raw), tensors)
+        if not architecture and (architecture := architectures.name_of_file(path.stem, traits)):
             by_name = [f"architecture={architecture} (from the file name; no config.json next to the weights names it)"]
-        family = architectures.find_family(architecture, without_wrappers(raw), tensors, known, path)
+        family = (
+            architectures.by_name(architecture, path)
+            if architecture
+            else architectures.by_tensors(traits, tensors["patch_embed.proj.weight"].shape[0], known, path)
+        )
         defaults, heads, rotary_order = family.values, family.heads, family.rotary_order
     else:
         defaults, heads, rotary_order = dict(layout.config), layout.heads, ""
