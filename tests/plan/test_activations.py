@@ -59,6 +59,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "linear patches": dict(patch_embed="linear"),
     "stem": dict(stem=(8, 16)),
     "hidden head": dict(head_hidden=32),
+    "RMSNorm": dict(norm="rms", qk_norm=True, pre_norm=True),
+    "norms inside the MLP": dict(sub_norm="mlp"),
+    "norms inside both branches": dict(sub_norm="all", mlp="swiglu", patch_norm=True),
+    "no final norm": dict(final_norm="none"),
     "everything": dict(
         position="rotary", qk_norm=True, layer_scale=0.1, dropout=0.1, drop_path=0.1, mlp="swiglu", registers=2,
         pre_norm=True, stem=(8,), pooling="mean",
@@ -73,6 +77,7 @@ def test_the_formula_counts_what_autograd_saves(changes: dict[str, Any]) -> None
 
 
 BF16 = [({}, True), (dict(position="rotary"), True), (dict(mlp="swiglu"), True), (dict(qk_norm=True), True)]
+BF16 += [(dict(norm="rms"), True), (dict(sub_norm="all"), True), (dict(patch_norm=True), True)]
 BF16 += [({}, False), (dict(position="rotary"), False), (dict(mlp="swiglu"), False)]
 
 
