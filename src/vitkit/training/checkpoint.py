@@ -340,7 +340,7 @@ def as_model_dir(source: str) -> Iterator[str]:
         yield source
         return
     run = read_config_json(folder / CONFIG)
-    model = create_model(run.config, device="meta")
+    model = create_model(run.config, device="meta", model_class=run.model_class)
     model.load_state_dict(weights, assign=True)
     with tempfile.TemporaryDirectory() as target:
         yield str(save_model(model, target, run.info))

@@ -50,7 +50,8 @@ def adapt_to_classes(
     config = model.config.replace(**{**wider, **changes})
     if not same_classes or config.pooling != model.config.pooling:
         model.reset_classifier(0)
-    adapted = create_model(config.replace(num_classes=model.config.num_classes, head_hidden=model.config.head_hidden))
+    config = config.replace(num_classes=model.config.num_classes, head_hidden=model.config.head_hidden)
+    adapted = create_model(config, model_class=type(model))
     adapted.load_state_dict(model.state_dict())
     adapted.info = model.info
     if not adapted.config.num_classes:

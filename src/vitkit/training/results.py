@@ -78,7 +78,7 @@ def _load_best_model(context: RunContext, state: TrainingState) -> ViT:
     """Return the model with the weights of the best validation, complete on every rank even if it was sharded."""
     model, world = state.model, context.world
     if is_sharded(model):
-        model = create_model(state.model.config, device=world.device)
+        model = create_model(state.model.config, device=world.device, model_class=type(state.model))
         model.info = state.model.info
     folder, best = context.checkpoints.folder, state.best
     world.on_main(lambda: model.load_state_dict(read_best(folder, best["step"], best["sha256"])))

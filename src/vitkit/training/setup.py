@@ -33,7 +33,7 @@ from vitkit.training.log import Logger
 from vitkit.training.optim import make_optimizers
 from vitkit.training.recipe import Recipe
 from vitkit.training.schedule import check_sizes
-from vitkit.weights.model_dir import CONFIG, read_config_json, to_config_json
+from vitkit.weights.model_dir import CONFIG, ModelDir, read_config_json, to_config_json
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
     config_path = context.checkpoints.folder / CONFIG
     if saved is None:
         _initialize(context, model, config_path)
-    elif read_config_json(config_path).config != model.config:
+    elif not _same_architecture(model, read_config_json(config_path)):
         raise UsageError(
             f"{context.folder} was started with another architecture under the name {recipe.model}: resume it with the "
             "version of vitkit that started it"
@@ -250,6 +250,10 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
     return state
 
 
+def _same_architecture(model: ViT, started: ModelDir) -> bool:
+    return started.config == model.config and isinstance(model, started.model_class)
+
+
 def _initialize(context: RunContext, model: ViT, config_path: Path) -> None:
     """Fit the classifier if the recipe asks for a probe. Write config.json, so that any checkpoint can be loaded."""
     recipe, task, world = context.recipe, context.task, context.world
@@ -261,6 +265,6 @@ def _initialize(context: RunContext, model: ViT, config_path: Path) -> None:
 
     def write_config() -> None:
         config_path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(config_path, to_config_json(model.config, make_model_info(recipe, task, model.info)))
+        write_json(config_path, to_config_json(model, make_model_info(recipe, task, model.info)))
 
     world.on_main(write_config)

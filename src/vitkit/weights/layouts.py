@@ -40,7 +40,8 @@ class Layout:
     # The tensor and axis whose length is the number of heads
     heads_axis: tuple[str, int] | None = None
     body: str = ""  # the prefix of everything but the classifier
-    # Config values that the layout can store, if restricted: values, types or ranges. None: import only
+    # Config values that the layout can store: values, types or ranges. A field that is not listed must have its
+    # default, unless shapes show it (`state_dict.py`). None: import only
     supports: Mapping[str, tuple[Any, ...]] | None = None
     # Rewrites of state_dict.py that bring a model into a form that the layout can store
     rewrites: tuple[str, ...] = ("sincos positions to table", "zero class position")
@@ -109,7 +110,9 @@ TIMM = Layout(
     config=GELU,
     preprocess=IMAGENET,
     supports={"stem": ((),), "position": ("learned", "none"), "pooling": ("cls", "mean", "mean_all", "attention"),
-           "head_hidden": (0,), "norm_eps": (1e-6, 1e-5)},
+           "head_hidden": (0,), "norm_eps": (1e-6, 1e-5), "class_token": (bool,), "distillation": (bool,),
+           "registers": (0, int), "pre_norm": (bool,), "qk_norm": (bool,), "layer_scale": (None, float),
+           "mlp": ("gelu", "gelu_tanh", "quick_gelu", "swiglu"), "final_norm": ("tokens", "pooled")},
     zero_keys=((r"^patch_embed\.proj\.bias$", "timm has no patch bias before a norm"),),
     rewrites=("sincos positions to table", "class position into token", "patch bias into positions"),
 )  # fmt: skip
