@@ -26,7 +26,7 @@ from vitkit.errors import InputError
 class EpochLoader:
     """Yields the batches of one epoch per `for` loop. `epoch` is the next one; set it to continue a loop.
 
-    The epochs follow each other without a gap, as in `vitkit.train`: a batch may begin in one epoch and end in the next.
+    Epochs follow each other without a gap, as in `vitkit.train`: a batch may begin in one epoch and end in the next.
     So every batch is full, and every image comes once per epoch.
     """
 

@@ -34,10 +34,10 @@ def open_data(
 
     Parquet files may be one file, a folder or a pattern. Shards are a folder of `vitkit pack` or WebDataset tars, local
     or in an object store. Arrays are uint8 (N, H, W[, C]) in a dictionary with the names of an .npz, such as
-    `train_images` and `train_labels`, or a pair (images, labels). `label` is the column of the class in CSV and parquet.
-    If there is a train but no val split, `val_fraction` of train is set aside, drawn by `seed`, and noted; 0 keeps all
-    of train. A test split is never drawn. `corrupt_limit` is the fraction of images that may be in missing or broken
-    shards.
+    `train_images` and `train_labels`, or a pair (images, labels). `label` is the column of the class in CSV and
+    parquet. If there is a train but no val split, `val_fraction` of train is set aside, drawn by `seed`, and noted; 0
+    keeps all of train. A test split is never drawn. `corrupt_limit` is the fraction of images that may be in missing or
+    broken shards.
     """
     if not 0 <= val_fraction < 1:
         raise UsageError(f"val_fraction={val_fraction}: expected at least 0 and below 1")
