@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from vitkit.data.training_batch import soft_targets
 from vitkit.model import ViTConfig, create_model
 from vitkit.plan.activations import activations
 from vitkit.plan.job import Job
-from vitkit.training.loss import soft_targets, supervised_loss
+from vitkit.training.loss import cross_entropy
 
 SMALL = dict(image_size=48, patch_size=8, width=48, depth=3, heads=3, head_width=20, mlp_width=112, num_classes=7)
 BATCH = 3
@@ -37,7 +38,7 @@ def saved_bytes(config: ViTConfig, precision: str = "fp32", checkpoint: bool = F
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"),
     ):
-        supervised_loss(model, images, targets)
+        cross_entropy(model(images).float(), targets)
     return sum(found.values())
 
 

@@ -18,10 +18,10 @@ def record(folder: Path) -> None:
     path = folder / f"{os.environ.get('RANK', '0')}-of-{os.environ.get('WORLD_SIZE', '1')}.jsonl"
     update = Trainer.update
 
-    def recorded(self: Trainer, batch: Batch) -> tuple[float, float, float]:
+    def recorded(self: Trainer, batch: Batch) -> dict[str, float]:
         step, found = self.state.clock.step, update(self, batch)
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "samples": batch.keys.index.tolist(), "loss": found[0]}) + "\n")
+            file.write(json.dumps({"step": step, "samples": batch.keys.index.tolist(), "loss": found["loss"]}) + "\n")
         return found
 
     Trainer.update = recorded

@@ -27,6 +27,11 @@ class TrainingBatch:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def to(self, device: torch.device) -> "TrainingBatch":
+        extra = None if self.extra is None else self.extra.to(device)
+        images, labels, targets = (each.to(device) for each in (self.images, self.labels, self.targets))
+        return TrainingBatch(images, labels, targets, self.keys, extra)
+
     def __getitem__(self, rows: slice) -> "TrainingBatch":
         extra = None if self.extra is None else self.extra[rows]
         return TrainingBatch(self.images[rows], self.labels[rows], self.targets[rows], self.keys[rows], extra)

@@ -208,6 +208,16 @@ class ViT(nn.Module):
         """In training, keep one tensor per block and recompute the others in the backward: less memory, more time."""
         self.grad_checkpointing = enable
 
+    def layer_index(self, name: str) -> int:
+        """Return a parameter's layer: 0 for the embedding, 1 … depth for the blocks, depth + 1 for everything after.
+
+        Layer-wise learning rates use it. A subclass may override it, as it may `no_weight_decay`.
+        """
+        if name.startswith("blocks."):
+            return int(name.split(".")[1]) + 1
+        first = ("patch_embed", "cls_token", "dist_token", "reg_token", "pos_embed", "norm_pre")
+        return 0 if name.startswith(first) else self.config.depth + 1
+
     def no_weight_decay(self) -> set[str]:
         """Return the names of the tokens and of the position table, which optimizers should not decay."""
         names = {"cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent"}

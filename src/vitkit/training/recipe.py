@@ -15,7 +15,9 @@ from vitkit.model import ViTConfig
 
 @dataclass(frozen=True)
 class Optimizer:
-    name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of blocks and stem, with adamw for the rest
+    # adamw; muon for the matrices of blocks and stem, with adamw for the rest; or an optimizer of torch, such as sgd
+    name: str = "adamw"
+    options: Mapping[str, Any] = field(default_factory=dict)  # arguments of another optimizer, such as momentum
     lr: float = 1e-3
     muon_lr: float = 2e-3  # learning rate of Muon, scaled so that values usual for AdamW fit
     weight_decay: float = 0.05  # on matrices only, not on biases, norms, tokens and positions
@@ -62,6 +64,8 @@ class Budget:
     early_stop: int = 0  # stop after this many validations without improvement; 0: never
     validate_every: float = 1.0  # in epochs
     choose: Literal["best", "last"] = "best"  # keep the weights of the best validation, or the last ones
+    monitor: str = "top1"  # the metric that decides which validation is best: top1, loss, or one of the objective
+    goal: Literal["max", "min"] = "max"  # whether a larger or a smaller value of it is better
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ class Recipe:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     loss: Loss = field(default_factory=Loss)
+    objective: str = ""  # name of an objective that was given in Python, set at the start
     distill: Distill = field(default_factory=Distill)
     budget: Budget = field(default_factory=Budget)
     machine: Machine = field(default_factory=Machine)

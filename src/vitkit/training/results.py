@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Result:
     parameters: int
     skipped_updates: int
     weights_sha256: str
+    metrics: dict[str, float] = field(default_factory=dict)  # of a custom objective, at the best validation
     is_main: bool = True  # False on the other ranks, which write no files and know no hash
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,6 +68,7 @@ def finish(context: RunContext, state: TrainingState, started: float) -> Result:
         parameters=sum(p.numel() for p in model.parameters()),
         skipped_updates=state.bad_steps,
         weights_sha256=sha256(folder / "model" / WEIGHTS) if world.is_main else "",
+        metrics={k: v for k, v in state.best.items() if k not in ("step", "sha256", "top1", "top5", "loss", "n")},
         is_main=world.is_main,
     )
     if world.is_main:
