@@ -22,6 +22,8 @@ CLOSE_SECONDS = 30.0  # how long the end of a run waits for a logger
 
 
 class MetricLogger(Protocol):
+    """What `vitkit.train(…, loggers=[…])` takes: an object with these methods. They run in a thread of their own."""
+
     def start(self, folder: Path, recipe: Mapping[str, Any], /) -> None:
         """Prepare for the run in this folder. A resumed run calls it again."""
 

@@ -15,6 +15,8 @@ from vitkit.model import ViTConfig
 
 @dataclass(frozen=True)
 class Optimizer:
+    """Optimizer, learning rates, weight decay, gradient clipping and the moving average of the weights."""
+
     # adamw; muon for the matrices of blocks and stem, with adamw for the rest; or an optimizer of torch, such as sgd
     name: str = "adamw"
     options: Mapping[str, Any] = field(default_factory=dict)  # arguments of another optimizer, such as momentum
@@ -59,6 +61,8 @@ class Distill:
 
 @dataclass(frozen=True)
 class Budget:
+    """How long a run lasts, how often it is validated, and which weights are kept."""
+
     epochs: float = 20.0
     minutes: float = 0.0  # above 0: plan the run for this time instead of epochs
     early_stop: int = 0  # stop after this many validations without improvement; 0: never
