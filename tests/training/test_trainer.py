@@ -121,7 +121,7 @@ def test_explicit_machine_settings_apply_to_a_resumed_run(tmp_path: Path, monkey
     """As the error messages advise: another precision after bad steps, a smaller micro-batch if memory is short."""
     with monkeypatch.context() as patch:
         poison(patch, range(1, 1000))
-        with pytest.raises(WorkError, match=r"--resume with machine.precision=fp32"):
+        with pytest.raises(WorkError, match=r"resume with machine.precision=fp32"):
             run(tmp_path / "run", "machine.precision=bf16", epochs=1.0)
     poison(monkeypatch, range(3))
     result = run(tmp_path / "run", "machine.precision=fp32", "machine.micro_batch=8", resume=True, epochs=1.0)

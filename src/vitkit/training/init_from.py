@@ -37,10 +37,10 @@ def adapt_to_classes(
     position table is resampled in every forward.
     """
     if "image_size" in changes:
-        raise ConfigError("config.image_size cannot be changed together with --init: set preprocess.size instead")
+        raise ConfigError("config.image_size cannot be changed together with init: set preprocess.size instead")
     if fixed := [name for name in changes if name not in CHANGEABLE]:
         raise ConfigError(
-            f"config.{fixed[0]} cannot be changed together with --init, because the weights define it; "
+            f"config.{fixed[0]} cannot be changed together with init, because the weights define it; "
             f"only {', '.join(CHANGEABLE)} can"
         )
     if not model.config.accepts(size):

@@ -34,7 +34,7 @@ class Objective(Protocol):
     """What `vitkit.train` minimises: a function of model and batch that returns the mean loss and named metrics.
 
     The attribute `whole_batch` tells whether a batch may be divided: never (True), also among the cores of a CPU
-    (False), or only into micro-batches (no such attribute). The parameters of an `nn.Module` are trained with the model,
+    (False), or only into micro-batches (no such attribute). Parameters of an `nn.Module` are trained with the model,
     and its state is saved with checkpoints. Another object can define `state_dict` and `load_state_dict`.
     """
 

@@ -175,7 +175,7 @@ def _check_ranges(r: Recipe) -> None:
             raise ConfigError(f"{name}={value}: must be between 0 and 1")
     probe_only = r.head == "probe" and r.budget.epochs == 0
     if r.budget.minutes == 0 and not r.budget.epochs > 0 and not probe_only:
-        raise ConfigError(f"budget.epochs must be above 0 (got {r.budget.epochs:g}); use --minutes to limit the time")
+        raise ConfigError(f"budget.epochs must be above 0 (got {r.budget.epochs:g}); budget.minutes limits the time")
     if r.budget.early_stop and r.budget.choose == "last":
         raise ConfigError("budget.early_stop needs budget.choose=best: remove one of the two settings")
     for name in _NOT_NEGATIVE:

@@ -147,8 +147,7 @@ class Trainer:
                         "out of memory: the objective needs the whole batch; use a smaller batch"
                     ) from error
                 if self.context.world.size > 1:  # the other ranks wait in a collective of this step
-                    options = f"--resume --set machine.micro_batch={micro_batch // 2}"
-                    raise WorkError(f"out of memory: continue with {options}") from error
+                    raise WorkError(f"out of memory: resume with machine.micro_batch={micro_batch // 2}") from error
                 self._clear_gradients()
                 self.state.tuned = dataclasses.replace(self.state.tuned, micro_batch=micro_batch // 2)
                 self.context.log.info(f"out of memory: continuing with micro-batches of {micro_batch // 2} images")
@@ -209,7 +208,7 @@ class Trainer:
             context.checkpoints.flush(state)
             raise WorkError(
                 f"{MAX_BAD_STEPS} steps in a row without a finite gradient; the last good weights are saved in "
-                f"{context.folder}: --resume with machine.precision=fp32, or start a new run with a lower optimizer.lr"
+                f"{context.folder}: resume with machine.precision=fp32, or start a new run with a lower optimizer.lr"
             )
 
     # ----------------------------------------------------------------------------- validation, log, checkpoints
@@ -224,7 +223,7 @@ class Trainer:
             evaluation = evaluate_predictions(self._predict_val())
         except NotFiniteError as error:
             raise WorkError(
-                f"the run has diverged: {error}; earlier checkpoints are in {context.folder}: --resume with "
+                f"the run has diverged: {error}; earlier checkpoints are in {context.folder}: resume with "
                 "machine.precision=fp32, or start a new run with a lower optimizer.lr"
             ) from error
         found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
