@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from vitkit.training.log import RunLogger, StepMetrics
 
 
@@ -22,3 +24,22 @@ def test_a_non_finite_step_is_left_out_of_the_means() -> None:
         metrics.add({"loss": loss, "accuracy": 0.5, "gradient_norm": 2.0}, images=4)
     assert metrics.averages() == {"loss": 2.0, "accuracy": 0.5, "gradient_norm": 2.0}
     assert (metrics.steps, metrics.images) == (3, 12)
+
+
+def test_a_callback_that_fails_is_reported_once_and_called_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[Path] = []
+
+    def callback(folder: Path) -> None:
+        calls.append(folder)
+        if len(calls) in (1, 2):
+            raise OSError("the disk is full")
+
+    logger = RunLogger(tmp_path, on_record=callback)
+    for step in range(4):
+        logger.record(step, loss=1.0)
+    logger.close()
+    assert calls == [tmp_path] * 4
+    said = capsys.readouterr().err
+    assert said.count("progress callback failed and will be tried again; training continues (OSError") == 1
