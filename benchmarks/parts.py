@@ -55,8 +55,8 @@ def training(name: str, batch: int) -> dict[str, Run]:
     model = create_model(name).train()
     images, labels = torch.randn(batch, 3, *model.config.image_size), torch.arange(batch) % 10
 
-    def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
-        return F.cross_entropy(module(images[rows]), labels[rows]), torch.zeros(())
+    def work(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
+        return F.cross_entropy(module(images[rows]), labels[rows]), {}
 
     def step(parallel: DataParallelBackward) -> Tensor:
         model.zero_grad(set_to_none=True)

@@ -20,8 +20,8 @@ ROOT = DOCS.parent
 PARTS = {
     "start": ("Start", ["install", "demo", "your-images"]),
     "learn": ("Learn", ["README"]),
-    "guides": ("Guides", ["fine-tune", "small-data", "imbalance", "channels", "resolution", "data", "explain", "report",
-                          "weights", "export", "serve", "scale", "plan", "shards", "reproduce"]),
+    "guides": ("Guides", ["fine-tune", "python", "small-data", "imbalance", "channels", "resolution", "data", "explain",
+                          "report", "weights", "export", "serve", "scale", "plan", "shards", "reproduce"]),
     "reference": ("Reference", ["commands", "python", "recipes", "model"]),
     "decisions": ("Decisions", ["README"]),
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """Architecture: imports point one way and never in a circle, public names exist, every module has a test."""
 
 import ast
+import importlib
 import inspect
 import subprocess
 import sys
@@ -131,6 +132,21 @@ def test_every_public_name_is_importable_and_documented() -> None:
         assert name == "__version__" or inspect.getdoc(getattr(vitkit, name))
         assert name == "__version__" or f"`{name}" in reference or f"vitkit.{name}" in reference, name
     assert dir(vitkit) == sorted(vitkit.__all__)
+
+
+@pytest.mark.parametrize("name", ["vitkit", "vitkit.data"])
+def test_the_imports_for_type_checkers_are_the_public_names(name: str) -> None:
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    (guarded,) = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    imports_ = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
+    stubs = {(node.module, alias.asname) for node in imports_ for alias in node.names if alias.name != "*"}
+    public = importlib.import_module(name)._PUBLIC.items()
+    assert stubs == {(f"{name}.{module}", each) for module, names in public if module != "errors" for each in names}
+
+
+def test_packages_are_there_after_import_vitkit() -> None:
+    names = "vitkit.data.make_loader, vitkit.training.get_recipe, vitkit.evaluation.compare, vitkit.model.ViT"
+    assert run(f"import vitkit; print(all([{names}]))") == "True"
 
 
 def test_unknown_names_are_attribute_errors() -> None:

@@ -20,11 +20,11 @@ import torch
 from lib import BLUE, GREEN, GREY, ORANGE, ROOT, SHORT, claim, figure, setting, source, table
 
 import vitkit
+from vitkit.data.training_batch import soft_targets
 from vitkit.report.augmented_batch import first_batch
 from vitkit.runtime.cache_dir import data_folder
 from vitkit.training import get_recipe, schedule
 from vitkit.training.ema import ema_decay
-from vitkit.training.loss import soft_targets
 from vitkit.training.recipe import Schedule
 from vitkit.training.setup import open_dataset, suggest_preprocess
 from vitkit.training.train import train

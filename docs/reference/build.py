@@ -88,7 +88,8 @@ def python() -> str:
         sections += [f"**{package}**", table(["name", "purpose"], rows)]
     for name in (name for names in public_names().values() for name in names):
         thing = getattr(vitkit, name)
-        has_signature = callable(thing) and not dataclasses.is_dataclass(thing)
+        is_protocol = getattr(thing, "_is_protocol", False)
+        has_signature = callable(thing) and not dataclasses.is_dataclass(thing) and not is_protocol
         sections += [
             f"## vitkit.{name}",
             fenced("text", signature(f"vitkit.{name}", thing)) * has_signature,

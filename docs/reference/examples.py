@@ -27,7 +27,16 @@ COMMANDS = {
     "explain": ["vitkit explain runs/photos photos/cat/00.png --out maps --method rollout"],
     "convert": ["vitkit convert deit_tiny.safetensors deit-hf --to hf"],
     "bench": ["vitkit bench vit_nano_patch4_32 --train --against tutorial --batch 8 --rounds 3 --no-memory"],
-    "report": ["vitkit report runs/digits runs/photos --out two-runs.html"],
+    "report": [
+        "vitkit report runs/digits runs/photos --out two-runs.html",
+        """
+        vitkit train digits --out runs/sgd-0 --epochs 1 --seed 0 --set optimizer.name=sgd --set optimizer.lr=0.1
+        vitkit train digits --out runs/sgd-1 --epochs 1 --seed 1 --set optimizer.name=sgd --set optimizer.lr=0.1
+        vitkit train digits --out runs/adam-0 --epochs 1 --seed 0
+        vitkit train digits --out runs/adam-1 --epochs 1 --seed 1
+        vitkit report runs/sgd-0 runs/sgd-1 --against runs/adam-0 runs/adam-1 --out recipes.html
+        """,
+    ],
     "serve": [
         """
         vitkit serve runs/photos --port 8000 &
@@ -161,9 +170,103 @@ PYTHON = {
     "train": """
         import vitkit
 
-        recipe = vitkit.Recipe(data="digits", model="vit_digits_patch2_8").override(["budget.epochs=0.1"])
-        result = vitkit.train(recipe, "runs/from-python")
+        recipe = vitkit.get_recipe("digits").override(["budget.epochs=0.1"])
+        result = vitkit.train(recipe, "runs/from-python", on_step=lambda step, metrics, model: print(step, metrics))
         print(result.val["top1"], result.weights_sha256)
+        """,
+    "list_models": """
+        import vitkit
+
+        print(vitkit.list_models("vit_*_patch4_32"))
+        """,
+    "make_loader": """
+        import vitkit
+
+        data = vitkit.open_data("digits")
+        preprocess = vitkit.Preprocess(size=(8, 8), channels=1, crop_fraction=1.0)
+        loader = vitkit.make_loader(data.splits["train"], preprocess, vitkit.Augment(mixup=0.2), batch_size=64, seed=0)
+        for batch in loader:
+            assert batch.images.shape == (64, 1, 8, 8) and batch.targets.shape == (64, 10)
+        print(len(loader), loader.epoch)
+        """,
+    "SplitDataset": """
+        import torch
+        import vitkit
+
+        data = vitkit.open_data("digits")
+        preprocess = vitkit.Preprocess(size=(8, 8), channels=1, crop_fraction=1.0)
+        dataset = vitkit.SplitDataset(data.splits["val"], preprocess)
+        images, labels = next(iter(torch.utils.data.DataLoader(dataset, batch_size=16)))
+        print(images.shape, labels.shape)
+        """,
+    "Augment": """
+        import vitkit
+
+        recipe = vitkit.get_recipe("digits").replace(augment=vitkit.Augment(crop="pad", flip=False, cutmix=1.0))
+        print(recipe.augment)
+        """,
+    "Budget": """
+        import vitkit
+
+        budget = vitkit.Budget(epochs=5, early_stop=3, monitor="loss", goal="min")
+        print(vitkit.get_recipe("digits").replace(budget=budget).budget)
+        """,
+    "Optimizer": """
+        import vitkit
+
+        optimizer = vitkit.Optimizer(name="sgd", lr=0.1, options={"momentum": 0.9, "nesterov": True})
+        print(vitkit.get_recipe("digits").replace(optimizer=optimizer).optimizer.name)
+        """,
+    "Schedule": """
+        import vitkit
+
+        print(vitkit.get_recipe("digits").replace(schedule=vitkit.Schedule(shape="wsd", warmup=0.1)).schedule)
+        """,
+    "Supervised": """
+        import vitkit
+
+        supervised = vitkit.Supervised()
+
+
+        def objective(model, batch):
+            loss, metrics = supervised(model, batch)
+            return loss, {**metrics, "confidence": model(batch.images).softmax(1).amax(1).mean()}
+
+
+        recipe = vitkit.get_recipe("digits").override(["budget.epochs=0.1"])
+        print(vitkit.train(recipe, "runs/confidence", objective=objective).metrics)
+        """,
+    "WandbLogger": """
+        import vitkit
+
+        logger = vitkit.WandbLogger(project="digits", mode="offline")  # vitkit.train(recipe, loggers=[logger])
+        """,
+    "MlflowLogger": """
+        import vitkit
+
+        logger = vitkit.MlflowLogger(experiment="digits", uri="http://127.0.0.1:5000")
+        """,
+    "TensorBoardLogger": """
+        import vitkit
+
+        logger = vitkit.TensorBoardLogger()  # used without being asked for, if tensorboard is installed
+        """,
+    "load_predictions": """
+        import vitkit
+
+        predictions = vitkit.load_predictions("runs/mine/predictions-val.safetensors")
+        print(predictions.logits.shape, predictions.names[:2])
+        """,
+    "compare_runs": """
+        import vitkit
+
+        digits = vitkit.get_recipe("digits").override(["budget.epochs=0.1"])
+        recipes = [digits.override([f"optimizer.lr={lr}"]) for lr in (1e-3, 3e-3)]
+        runs = [[f"runs/lr{i}-{seed}" for seed in (0, 1)] for i in (0, 1)]
+        for recipe, folders in zip(recipes, runs):
+            for seed, folder in enumerate(folders):
+                vitkit.train(recipe.replace(seed=seed), folder, quiet=True)
+        print(vitkit.compare_runs(*runs).summary("1e-3", "3e-3"))
         """,
 }
 

@@ -57,7 +57,7 @@ def parse_partial(cls: type, assignments: Sequence[str]) -> dict[str, Any]:
 def _split(assignment: str) -> tuple[str, str]:
     path, equals, text = assignment.partition("=")
     if not equals:
-        raise ConfigError(f"--set {assignment}: expected key.path=value")
+        raise ConfigError(f"{assignment!r}: expected key.path=value")
     return path.strip(), text.strip()
 
 
@@ -71,17 +71,17 @@ def _assign(cls: Any, values: dict[str, Any], keys: Sequence[str], text: str, pa
     hint = hints[name]
     if dataclasses.is_dataclass(hint):
         if not rest:
-            raise ConfigError(f"--set {path}: {name} is a group; set one of {', '.join(_paths(hint, f'{path}.'))}")
+            raise ConfigError(f"{path}: {name} is a group; set one of {', '.join(_paths(hint, f'{path}.'))}")
         _assign(hint, values[name], rest, text, path, root)
     elif rest:
         if not isinstance(values[name], dict):
-            raise ConfigError(f"--set {path}: {name} is a single value and has no {rest[0]!r}")
+            raise ConfigError(f"{path}: {name} is a single value and has no {rest[0]!r}")
         table = next(f.metadata.get("partial_of") for f in dataclasses.fields(cls) if f.name == name)
         values[name] = values[name] | _parse_untyped(table, rest, text, path)
     else:
         values[name] = text if _matches(text, hint) else _from_json(hint, _literal(text), path)
         if not _matches(values[name], hint):
-            raise ConfigError(f"--set {path}={text}: expected {_describe(hint)}")
+            raise ConfigError(f"{path}={text}: expected {_describe(hint)}")
 
 
 def _paths(cls: Any, prefix: str = "") -> Iterator[str]:
@@ -107,7 +107,7 @@ def _parse_untyped(cls: type | None, keys: Sequence[str], text: str, path: str) 
     """Parse a setting of another dataclass. Its annotation decides whether "none" is a word or None."""
     name, rest = keys[0], keys[1:]
     if rest:
-        raise ConfigError(f"--set {path}: {name} is a single value and has no {rest[0]!r}")
+        raise ConfigError(f"{path}: {name} is a single value and has no {rest[0]!r}")
     hint = get_type_hints(cls).get(name) if cls else None
     return {name: text if hint is not None and _matches(text, hint) else _literal(text)}
 

@@ -86,7 +86,7 @@ class Interrupted(VitkitError):
     """A signal stopped the work after its state was saved."""
 
     def __init__(self, signal: int, where: str) -> None:
-        super().__init__(f"interrupted; the state is saved, continue with --resume ({where})")
+        super().__init__(f"interrupted; the state is saved, continue with --resume, or resume=True in Python ({where})")
         self.exit_code = 128 + signal
 
 

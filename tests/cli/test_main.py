@@ -208,7 +208,7 @@ def test_a_run_leaves_a_folder_alone_that_holds_a_ladder(tmp_path: Path) -> None
     (tmp_path / "ladder.json").write_text("{}", encoding="utf-8")
     done = vitkit("train", "digits", "--out", str(tmp_path), "--epochs", "1")
     assert done.returncode == 2
-    assert "holds a ladder, whose model would be overwritten: choose another --out" in done.stderr
+    assert "holds a ladder, whose model would be overwritten: choose another folder" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["ladder.json"]
 
 

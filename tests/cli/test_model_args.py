@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 from tests.weights.conftest import tensors
 from vitkit.cli.model_args import is_checkpoint, open_config, open_model
 from vitkit.errors import UnknownNameError, UsageError
+from vitkit.model import ViT
 from vitkit.model.variants import get_config
 from vitkit.weights.load import load_model
 from vitkit.weights.model_dir import save_model
@@ -34,8 +35,8 @@ def test_class_names_of_a_model_folder_cannot_be_replaced(bare: str, tmp_path: P
 
 
 def test_a_config_is_that_of_a_variant_or_of_a_checkpoint(bare: str) -> None:
-    assert open_config("vit_nano_patch4_32") == get_config("vit_nano_patch4_32")
-    assert open_config(bare).width == 64
+    assert open_config("vit_nano_patch4_32") == (get_config("vit_nano_patch4_32"), ViT)
+    assert open_config(bare)[0].width == 64
     assert is_checkpoint(bare)
     assert is_checkpoint("hf-hub:owner/name")
     assert not is_checkpoint("vit_nano_patch4_32")

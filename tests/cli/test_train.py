@@ -40,7 +40,7 @@ def test_options_change_the_recipe() -> None:
         ({"processes": 0}, "--processes 0: must be at least 1"),
         ({"init": "weights", "model": "vit_nano_patch4_32"}, "remove --model"),
         ({"recipe": "finetune"}, "recipe 'finetune' needs pretrained weights: pass --init WEIGHTS"),
-        ({"set": ("budget.epochs=-3",)}, r"budget.epochs must be above 0 \(got -3\); use --minutes to limit the time"),
+        ({"set": ("budget.epochs=-3",)}, r"budget.epochs must be above 0 \(got -3\); budget.minutes limits the time"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict, message: str) -> None:

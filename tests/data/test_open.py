@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.data.small_data import CLASSES, ROWS, columns_of, contents, write_csv, write_folder, write_parquet
 from vitkit.data.open import open_data
@@ -84,3 +85,16 @@ def test_groceries_from_parquet_and_from_an_unpacked_folder(shared_data: Path, t
         assert np.array_equal(split.labels, unpacked.splits[name].labels)
         assert all(split.images[i] == unpacked.splits[name].images[i] for i in range(len(split)))
     assert len(open_data(shared_data / "grocery.parquet", label="fine_label").class_names) == 81
+
+
+def test_arrays_are_a_data_set_by_name_or_as_a_pair() -> None:
+    images, labels = np.zeros((40, 6, 6, 3), dtype=np.uint8), np.arange(40) % 4
+    images[:, 0, 0, 0] = np.arange(40)
+    named = open_data({"train_images": images, "train_labels": labels, "class_names": list("abcd")})
+    assert list(named.class_names) == list("abcd")
+    pair = open_data((torch.from_numpy(images), torch.from_numpy(labels)), val_fraction=0.2)
+    assert {name: len(split) for name, split in pair.splits.items()} == {"train": 32, "val": 8}
+    with pytest.raises(DataError, match="arrays: train_images are float64"):
+        open_data((images / 255, labels))
+    with pytest.raises(DataError, match="arrays: no train_images"):
+        open_data({"images": images})

@@ -84,6 +84,9 @@ def test_the_summary_says_which_to_trust_if_interval_and_test_disagree(
     text = compare(right_where(a), right_where(b)).summary("old", "new")
     assert f"Only new is right on {only_b} images, only old on {only_a}" in text
     assert ("is significant at the 5% level" if significant else "is not significant at the 5% level") in text
+    assert text.endswith(
+        "This speaks of these two sets of weights, not of the recipes: other seeds give other weights."
+    )
     assert ("Interval and test disagree: trust the test" in text) is not agree
 
 

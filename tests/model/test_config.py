@@ -25,7 +25,10 @@ WRONG = [
     (dict(pooling=["cls"]), "pooling=['cls']: expected one of 'cls', 'mean', 'mean_all', 'cls_mean', 'attention'"),
     *(({name: 0}, f"{name}={value}: must be at least 1") for name, value in [
         ("image_size", "(0, 0)"), ("patch_size", "(0, 0)"), ("in_channels", 0), ("width", 0), ("depth", 0),
-        ("heads", 0), ("head_width", 0), ("mlp_width", 0)]),
+        ("heads", 0)]),
+    (dict(head_width=-1), "head_width=-1: must be at least 1"),
+    (dict(mlp_width=-1), "mlp_width=-1: must be at least 1"),
+    (dict(width=100, heads=3), "heads=3 do not divide width=100: change one of them, or give head_width"),
     (dict(stem=(32, 0)), "stem=(32, 0): must be at least 1"),
     *(({name: -1}, f"{name}=-1: must not be negative") for name in ("registers", "head_hidden", "num_classes")),
     *(({name: rate}, f"{name}={rate}: must be at least 0 and below 1")
@@ -36,8 +39,8 @@ WRONG = [
     (dict(image_size=(12, 16)), "image height 12 is not a multiple of the patch height 16: use 16"),
     (dict(stem=(8, 8, 8), patch_size=4, image_size=32), "a stem of 3 layers needs a patch height that 8 divides"),
     (dict(class_token=False), "pooling='cls' needs class_token=True"),
-    (dict(position="sincos", width=6), "position='sincos' needs a width that is a multiple of 4 and at least 8, not 6"),
-    (dict(position="sincos", width=4), "position='sincos' needs a width that is a multiple of 4 and at least 8, not 4"),
+    *((dict(position="sincos", width=width, heads=1), f"a width that is a multiple of 4 and at least 8, not {width}")
+      for width in (4, 6)),
     (dict(position="rotary", head_width=6), "position='rotary' needs a head_width that is a multiple of 4, not 6"),
     (dict(head_hidden=8, num_classes=0), "head_hidden=8 with num_classes=0"),
 ]  # fmt: skip
@@ -105,7 +108,7 @@ def test_config_is_frozen_and_hashable():
     config = ViTConfig()
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.width = 1
-    assert len({config, ViTConfig(), ViTConfig(width=1024)}) == 2
+    assert len({config, ViTConfig(), ViTConfig(width=960)}) == 2
 
 
 def test_replace_leaves_the_original_and_checks_the_new():
@@ -120,3 +123,29 @@ def test_replace_leaves_the_original_and_checks_the_new():
 def test_text_that_is_not_a_config_is_one_clear_error(text):
     with pytest.raises(ConfigError, match="invalid model config"):
         ViTConfig.from_json(text)
+
+
+def test_another_width_or_number_of_heads_scales_head_and_mlp_unless_they_are_given():
+    config = create_model("vit_tiny_patch16_224", device="meta", width=128, heads=4).config
+    assert (config.width, config.head_width, config.mlp_width) == (128, 32, 512)
+    assert create_model("vit_tiny_patch16_224", device="meta", width=384).config.head_width == 128
+    assert create_model("vit_tiny_patch16_224", device="meta", heads=6).config.head_width == 32
+    given = ViTConfig().replace(width=384, head_width=64, mlp_width=100)
+    assert (given.head_width, given.mlp_width) == (64, 100)
+    small = ViTConfig(image_size=32, patch_size=4, width=48, heads=3)
+    assert (small.head_width, small.mlp_width) == (16, 192)
+    assert ViTConfig.from_dict(given.to_dict()) == given
+    assert given.replace(depth=2).mlp_width == 100
+
+
+def test_the_names_of_timm_are_accepted_and_a_setting_given_twice_is_an_error():
+    names = dict(embed_dim=96, num_heads=4, head_dim=20, mlp_ratio=3.0, img_size=48, patch_size=8)
+    config = create_model("vit_tiny_patch16_224", device="meta", **names).config
+    assert (config.width, config.heads, config.head_width, config.mlp_width) == (96, 4, 20, 288)
+    assert config.image_size == (48, 48)
+    assert ViTConfig.from_dict({"embed_dim": 96, "num_heads": 4}).width == 96
+    assert ViTConfig().replace(mlp_ratio=2).mlp_width == 1536
+    with pytest.raises(ConfigError, match="embed_dim and width are both given"):
+        ViTConfig().replace(embed_dim=96, width=96)
+    with pytest.raises(ConfigError, match="mlp_ratio='4': expected a number"):
+        ViTConfig().replace(mlp_ratio="4")

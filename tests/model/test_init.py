@@ -2,7 +2,9 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
+from vitkit.errors import ConfigError
 from vitkit.model import ViT, create_model
 from vitkit.model.init import init_weights
 
@@ -129,3 +131,41 @@ def test_every_parameter_is_initialised_whatever_the_memory_contained(monkeypatc
     for name, options in OPTIONS.items():
         model = create_model(small_config(**options), seed=0)
         assert all(p.isfinite().all() for p in model.parameters()), name
+
+
+class _Gate(nn.Module):
+    def __init__(self, value: float | None = None) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.empty(3))
+        if value is not None:
+            self.init_weights = lambda generator: nn.init.constant_(self.gate, value)
+
+
+def test_a_parameter_that_nothing_initialises_is_an_error_that_names_it():
+    class Gated(ViT):
+        def __init__(self, config, generator=None):
+            super().__init__(config, generator)
+            self.extra = _Gate()
+
+    with pytest.raises(ConfigError, match=r"Gated: extra\.gate has no initial values: .*init_weights"):
+        create_model(small_config(), model_class=Gated)
+
+
+def test_a_module_initialises_its_own_parameters_by_a_method():
+    class Gated(ViT):
+        def __init__(self, config, generator=None):
+            super().__init__(config, generator)
+            self.extra = _Gate(0.25)
+
+    model = create_model(small_config(), model_class=Gated, seed=0)
+    assert isinstance(model, Gated)
+    assert model.extra.gate.tolist() == [0.25] * 3
+
+
+def test_a_subclass_keeps_the_buffers_that_it_computes():
+    class Masked(ViT):
+        def __init__(self, config, generator=None):
+            super().__init__(config, generator)
+            self.register_buffer("mask", torch.arange(4) % 2 == 0, persistent=False)
+
+    assert create_model(small_config(), model_class=Masked).mask.tolist() == [True, False, True, False]

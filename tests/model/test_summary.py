@@ -1,7 +1,8 @@
 import pytest
 import torch
+from torch import nn
 
-from vitkit.model import create_model
+from vitkit.model import ViT, create_model
 from vitkit.model.summary import summarize, totals
 from vitkit.model.variants import get_config
 
@@ -87,3 +88,20 @@ def test_depth_limits_the_tree_and_image_size_changes_the_cost():
 def test_totals_from_two_blocks_equal_the_count_of_all(name):
     config = get_config(name)
     assert totals(config) == summarize(config, depth=0)[0]
+
+
+def test_the_multiply_adds_of_an_rms_norm_are_counted():
+    plain, rms = (totals(small_config(norm=norm)).macs for norm in ("layer", "rms"))
+    tokens, norms = 1 + 12, 2 * 3 + 1
+    assert plain - rms == (5 - 3) * tokens * 16 * norms
+
+
+def test_a_subclass_is_counted_with_its_own_layers():
+    class Wider(ViT):
+        def __init__(self, config, generator=None):
+            super().__init__(config, generator)
+            self.norm = nn.Sequential(self.norm, nn.Linear(16, 16, bias=False))
+
+    plain, wider = (summarize(small_config(), model_class=each)[0] for each in (ViT, Wider))
+    assert wider.parameters - plain.parameters == 256
+    assert wider.macs - plain.macs == 13 * 16 * 16

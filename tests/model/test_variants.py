@@ -4,7 +4,7 @@ import pytest
 
 from vitkit.errors import UnknownNameError
 from vitkit.model import VARIANTS, create_model, find_variants
-from vitkit.model.variants import SIZES, get_config
+from vitkit.model.variants import SIZES, get_config, list_models
 
 NAME = re.compile(r"vit_(?P<size>[a-z]+)_(?P<cut>patch|stem)(?P<patch>\d+)_(?P<image>\d+)")
 
@@ -56,3 +56,8 @@ def test_an_unknown_name_suggests_the_nearest():
             UnknownNameError, match=r"unknown model 'vit_hug_patch14_224'; did you mean 'vit_huge_patch14_224'"
         ):
             find("vit_hug_patch14_224")
+
+
+def test_models_are_listed_by_pattern():
+    assert list_models("vit_tiny*") == ["vit_tiny_patch16_224", "vit_tiny_patch16_384"]
+    assert len(list_models()) == len(VARIANTS)

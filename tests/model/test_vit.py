@@ -253,3 +253,28 @@ def test_no_weight_decay_names_exactly_the_tokens_and_positions(name):
     names = {"cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent"}
     assert model.no_weight_decay() == {key for key, _ in model.named_parameters() if key in names}
     assert "cls_token" in model.no_weight_decay()
+
+
+def test_one_layer_head_or_query_may_be_given_as_a_number():
+    model = small_model()
+    images = random_images(model)
+    assert torch.equal(model.attention(images, layers=-1), model.attention(images, layers=[-1]))
+    assert torch.equal(model.attention(images, -1, heads=0, queries=0), model.attention(images, [-1], [0], [0]))
+    assert torch.equal(model.forward_intermediates(images, 0)[0], model.forward_intermediates(images, [0])[0])
+
+
+def test_intermediates_as_a_feature_map_are_the_patch_tokens():
+    model = small_model(registers=3)
+    images = random_images(model, size=(8, 24))
+    (tokens,), (features,) = (model.forward_intermediates(images, -1, output=form) for form in ("NLC", "NCHW"))
+    assert features.shape == (2, 16, 2, 3)
+    assert torch.equal(features[1, :, 1, 2], tokens[1, 4 + 5])
+
+
+@pytest.mark.parametrize("options", [{}, dict(distillation=True), dict(pooling="mean", final_norm="pooled")])
+def test_the_head_on_the_features_is_the_forward(options):
+    model = small_model(**options)
+    images = random_images(model)
+    tokens = model.forward_features(images)
+    assert torch.equal(model.forward_head(tokens), model(images))
+    assert model.forward_head(tokens, pre_logits=True).shape == (2, model.config.pooled_width)

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
+from vitkit.data.training_batch import soft_targets
 from vitkit.model import ViTConfig, create_model
 from vitkit.model.dropout import dropout_layers
 from vitkit.plan.activations import activations
 from vitkit.plan.job import Job
-from vitkit.training.loss import soft_targets, supervised_loss
+from vitkit.training.loss import cross_entropy
 
 SMALL = dict(image_size=48, patch_size=8, width=48, depth=3, heads=3, head_width=20, mlp_width=112, num_classes=7)
 BATCH = 3
@@ -40,7 +41,7 @@ def saved_bytes(config: ViTConfig, precision: str = "fp32", checkpoint: bool = F
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"),
     ):
-        supervised_loss(model, images, targets)
+        cross_entropy(model(images).float(), targets)
     return sum(found.values())
 
 
@@ -63,6 +64,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "linear patches": dict(patch_embed="linear"),
     "stem": dict(stem=(8, 16)),
     "hidden head": dict(head_hidden=32),
+    "RMSNorm": dict(norm="rms", qk_norm=True, pre_norm=True),
+    "norms inside the MLP": dict(sub_norm="mlp"),
+    "norms inside both branches": dict(sub_norm="all", mlp="swiglu", patch_norm=True),
+    "no final norm": dict(final_norm="none"),
     "everything": dict(
         position="rotary", qk_norm=True, layer_scale=0.1, dropout=0.1, drop_path=0.1, mlp="swiglu", registers=2,
         pre_norm=True, stem=(8,), pooling="mean",
@@ -77,6 +82,7 @@ def test_the_formula_counts_what_autograd_saves(changes: dict[str, Any]) -> None
 
 
 BF16 = [({}, True), (dict(position="rotary"), True), (dict(mlp="swiglu"), True), (dict(qk_norm=True), True)]
+BF16 += [(dict(norm="rms"), True), (dict(sub_norm="all"), True), (dict(patch_norm=True), True)]
 BF16 += [({}, False), (dict(position="rotary"), False), (dict(mlp="swiglu"), False)]
 
 

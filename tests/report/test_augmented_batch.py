@@ -7,23 +7,24 @@ import numpy as np
 import pytest
 import torch
 
+from vitkit.data.training_batch import TrainingBatch
 from vitkit.report.augmented_batch import FirstBatch, first_batch
 from vitkit.report.run_assets import open_assets
 from vitkit.report.run_record import read_run
 from vitkit.training import Recipe, get_recipe
-from vitkit.training import trainer as loop
+from vitkit.training.objective import Supervised
 from vitkit.training.train import train
 
 
 def seen_in_training(recipe: Recipe, out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.Tensor, torch.Tensor]:
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-    original = loop.supervised_loss
+    original = Supervised.__call__
 
-    def watch(model: Any, images: torch.Tensor, targets: torch.Tensor, *more: Any) -> Any:
-        seen.append((images.clone(), targets.clone()))
-        return original(model, images, targets, *more)
+    def watch(self: Supervised, model: Any, batch: TrainingBatch) -> Any:
+        seen.append((batch.images.clone(), batch.targets.clone()))
+        return original(self, model, batch)
 
-    monkeypatch.setattr(loop, "supervised_loss", watch)
+    monkeypatch.setattr(Supervised, "__call__", watch)
     train(recipe, out, quiet=True)
     return seen[0]
 

@@ -31,10 +31,10 @@ def record(folder: Path) -> None:
         drawn.update(zlib.crc32(mask.tobytes(), seed % 2**32) for seed, mask in pairs)
         return masks
 
-    def recorded(self: Trainer, batch: Batch) -> tuple[float, float, float]:
+    def recorded(self: Trainer, batch: Batch) -> dict[str, float]:
         drawn.clear()
         step, found = self.state.clock.step, update(self, batch)
-        note = {"step": step, "samples": batch.keys.index.tolist(), "loss": found[0], "masks": sorted(drawn)}
+        note = {"step": step, "samples": batch.keys.index.tolist(), "loss": found["loss"], "masks": sorted(drawn)}
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(note) + "\n")
         return found

@@ -11,12 +11,14 @@ from torch.testing import assert_close
 from tests.inference.conftest import small_model
 from tests.training.small import SMALL, uninterrupted_and_resumed
 from vitkit.data.loader import BatchLoader
+from vitkit.data.training_batch import TrainingBatch, soft_targets
 from vitkit.model import ViT, create_model
 from vitkit.runtime.threaded_inference import torch_threads
 from vitkit.training import Recipe, Result, get_recipe
 from vitkit.training import trainer as loop
 from vitkit.training.data_parallel import MAX_GRADIENT_VALUES, DataParallelBackward, data_parallel_cores
-from vitkit.training.loss import DistillationOutputs, soft_targets, supervised_loss
+from vitkit.training.loss import accuracy, cross_entropy
+from vitkit.training.objective import Supervised
 from vitkit.training.train import train
 
 CORES = 3
@@ -36,8 +38,9 @@ def model(**changes: object) -> ViT:
     return create_model(small_model().config.replace(num_classes=5, **changes), seed=1).train()
 
 
-def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
-    return supervised_loss(module, IMAGES[rows], TARGETS[rows])
+def work(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
+    logits = module(IMAGES[rows])
+    return cross_entropy(logits, TARGETS[rows]), {"accuracy": accuracy(logits, TARGETS[rows])}
 
 
 def gradients(module: nn.Module) -> list[Tensor]:
@@ -70,7 +73,7 @@ def test_micro_batches_add_up() -> None:
 def test_a_batch_too_small_to_divide_runs_on_all_threads() -> None:
     asked = []
 
-    def noting(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+    def noting(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
         asked.append(torch.get_num_threads())
         return work(module, rows)
 
@@ -93,7 +96,7 @@ def test_gradients_are_deterministic() -> None:
 def test_each_core_has_its_own_images_and_thread() -> None:
     asked, all_at_once = [], threading.Barrier(CORES)
 
-    def noting(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+    def noting(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
         all_at_once.wait(timeout=60)
         asked.append((rows.start, rows.stop, torch.get_num_threads(), threading.current_thread().name))
         return work(module, rows)
@@ -123,10 +126,10 @@ def test_frozen_parameters_and_unused_ones_stay_without_gradients() -> None:
     net = model(distillation=True)
     net.patch_embed.requires_grad_(False)
 
-    def of_the_labels(heads: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
-        return heads(IMAGES[rows])[0].square().mean(), torch.zeros(())
+    def of_the_labels(module: ViT, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
+        return module.forward_heads(IMAGES[rows])[0].square().mean(), {}
 
-    DataParallelBackward(DistillationOutputs(net), CORES).backward(of_the_labels, slice(0, 14), 1.0)
+    DataParallelBackward(net, CORES).backward(of_the_labels, slice(0, 14), 1.0)
     with_gradients = {name for name, p in net.named_parameters() if p.grad is not None}
     assert "head.weight" in with_gradients
     assert not with_gradients & {"patch_embed.proj.weight", "head_dist.weight"}
@@ -135,7 +138,7 @@ def test_frozen_parameters_and_unused_ones_stay_without_gradients() -> None:
 def test_backward_waits_for_all_threads_when_one_fails() -> None:
     net, left = model(), []
 
-    def failing(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+    def failing(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
         if rows.start == 0:
             raise RuntimeError("can't allocate memory")
         loss = work(module, rows)
@@ -158,7 +161,7 @@ def test_a_failure_releases_the_memory_of_its_tensors() -> None:
     """A step that ran out of memory is retried, and needs the memory of the failed attempt."""
     held = []
 
-    def failing(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+    def failing(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
         kept = module(IMAGES[rows]).sum()
         held.append(weakref.ref(kept))
         raise RuntimeError("can't allocate memory")
@@ -238,13 +241,13 @@ def test_a_resumed_data_parallel_run_gives_the_same_bits_and_is_close_to_a_singl
 
 
 def test_out_of_memory_in_one_thread_halves_the_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = loop.supervised_loss
+    original = Supervised.__call__
 
-    def hungry(module: nn.Module, images: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-        if len(images) > 4:
+    def hungry(self: Supervised, model: nn.Module, batch: TrainingBatch) -> object:
+        if len(batch) > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(module, images, *rest)
+        return original(self, model, batch)
 
     expected = run(tmp_path / "small", "machine.micro_batch=8")
-    monkeypatch.setattr(loop, "supervised_loss", hungry)
+    monkeypatch.setattr(Supervised, "__call__", hungry)
     assert run(tmp_path / "run").weights_sha256 == expected.weights_sha256

@@ -73,7 +73,7 @@ def test_only_settings_without_tensors_may_be_changed_with_init(weights: Path) -
     assert model.blocks[-1].drop_path2.rate == 0.3
     same = adapt_to_classes(load_model(weights), {}, list("abcde"), (8, 8))
     assert torch.equal(same.head.weight, load_model(weights).head.weight)
-    with pytest.raises(ConfigError, match=r"config\.depth cannot be changed together with --init.*only pooling"):
+    with pytest.raises(ConfigError, match=r"config\.depth cannot be changed together with init.*only pooling"):
         adapt_to_classes(load_model(weights), {"depth": 3}, list("abcde"), (8, 8))
     with pytest.raises(ConfigError, match=r"config\.image_size .*: set preprocess\.size instead"):
         adapt_to_classes(load_model(weights), {"image_size": 16}, list("abcde"), (8, 8))

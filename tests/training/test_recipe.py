@@ -12,7 +12,7 @@ from vitkit.training import Recipe
         ("optimizer.lr=0", "optimizer.lr=0.0: must be above 0"),
         ("budget.minutes=-5", "budget.minutes=-5.0: must not be negative"),
         ("loss.label_smoothing=1.5", "label_smoothing=1.5: must be between 0 and 1"),
-        ("budget.epochs=0", r"budget.epochs must be above 0 \(got 0\); use --minutes to limit the time"),
+        ("budget.epochs=0", r"budget.epochs must be above 0 \(got 0\); budget.minutes limits the time"),
         ("machine.workers=-1", "must not be negative"),
         ("budget.early_stop=-1", "must not be negative"),
         ("budget.minutes=1e999", "must be finite"),

@@ -25,7 +25,7 @@ def test_a_folder_is_locked_while_another_process_trains_in_it(tmp_path: Path) -
     try:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(UsageError, match=r"another process trains in .*: stop it, or choose another --out"):
+        with pytest.raises(UsageError, match=r"another process trains in .*: stop it, or choose another folder"):
             lock_run_dir(tmp_path, timeout=0.3)
     finally:
         other.kill()
@@ -61,7 +61,7 @@ def test_a_run_folder_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_run_is_not_resumed_with_another_recipe(tmp_path: Path) -> None:
     run(tmp_path / "run")
-    with pytest.raises(UsageError, match="--resume: batch is 16, but"):
+    with pytest.raises(UsageError, match="cannot resume: batch is 16, but"):
         run(tmp_path / "run", "batch=16", resume=True)
 
 

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from tests.training.small import load_latest, recipe, run, uninterrupted_and_resumed
+from vitkit.data.training_batch import TrainingBatch
 from vitkit.errors import WorkError
 from vitkit.model import dropout
 from vitkit.training import trainer as loop
+from vitkit.training.objective import Supervised
 from vitkit.training.run_dir import read_recipe
 from vitkit.training.train import train
 from vitkit.weights.load import load_model
@@ -48,9 +50,11 @@ def test_worker_processes_change_nothing(tmp_path: Path, workers: int) -> None:
 def test_pretrained_weights_are_trained_in_training_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "first")
     modes = []
-    original = loop.supervised_loss
+    original = Supervised.__call__
     monkeypatch.setattr(
-        loop, "supervised_loss", lambda model, *rest: (modes.append(model.training), original(model, *rest))[1]
+        Supervised,
+        "__call__",
+        lambda self, model, batch: (modes.append(model.training), original(self, model, batch))[1],
     )
     second = dataclasses.replace(recipe(), config={}, init=str(tmp_path / "first"))
     train(second, tmp_path / "second", quiet=True)
@@ -92,28 +96,28 @@ def test_images_lose_the_same_activations_in_any_micro_batch_and_thread(
 def test_out_of_memory_halves_the_micro_batch_and_keeps_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = loop.supervised_loss
+    original = Supervised.__call__
 
-    def hungry(model: torch.nn.Module, images: torch.Tensor, *rest: torch.Tensor) -> object:
-        if len(images) > 8:
+    def hungry(self: Supervised, model: torch.nn.Module, batch: TrainingBatch) -> object:
+        if len(batch) > 8:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(model, images, *rest)
+        return original(self, model, batch)
 
     expected = run(tmp_path / "small", "machine.micro_batch=8")
-    monkeypatch.setattr(loop, "supervised_loss", hungry)
+    monkeypatch.setattr(Supervised, "__call__", hungry)
     result = run(tmp_path / "run")
     assert result.steps == 7
     assert result.weights_sha256 == expected.weights_sha256
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
-    original, count = loop.supervised_loss, iter(range(1000))
+    original, count = Supervised.__call__, iter(range(1000))
 
-    def bad(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        loss, hits = original(*inputs)
-        return (loss * float("nan") if next(count) in steps else loss), hits
+    def bad(self: Supervised, model: torch.nn.Module, batch: TrainingBatch) -> object:
+        loss, metrics = original(self, model, batch)
+        return (loss * float("nan") if next(count) in steps else loss), metrics
 
-    monkeypatch.setattr(loop, "supervised_loss", bad)
+    monkeypatch.setattr(Supervised, "__call__", bad)
 
 
 def test_a_non_finite_update_is_skipped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +142,7 @@ def test_explicit_machine_settings_apply_to_a_resumed_run(tmp_path: Path, monkey
     """As the error messages advise: another precision after bad steps, a smaller micro-batch if memory is short."""
     with monkeypatch.context() as patch:
         poison(patch, range(1, 1000))
-        with pytest.raises(WorkError, match=r"--resume with machine.precision=fp32"):
+        with pytest.raises(WorkError, match=r"resume with machine.precision=fp32"):
             run(tmp_path / "run", "machine.precision=bf16", epochs=1.0)
     poison(monkeypatch, range(3))
     result = run(tmp_path / "run", "machine.precision=fp32", "machine.micro_batch=8", resume=True, epochs=1.0)

@@ -16,6 +16,9 @@ REFUSALS = {
     "a stem": ("timm", dict(stem=(4,)), r"stem=\(4,\)"),
     "mean pooling": ("hf", dict(pooling="mean"), "hf-vit cannot store a model with pooling='mean'"),
     "wide heads": ("hf", dict(head_width=16), "2 heads of 16 in a width of 64"),
+    "RMSNorm": ("timm", dict(norm="rms"), "norm='rms'"),
+    "a norm of patches": ("hf", dict(patch_norm=True), "hf-vit cannot store a model with patch_norm=True"),
+    "no final norm": ("timm", dict(final_norm="none"), "final_norm='none'"),
     "features": ("torchvision", dict(num_classes=0), "num_classes=0"),
 }
 

@@ -9,8 +9,10 @@ from safetensors.torch import load_file, save_file
 import vitkit
 from vitkit.atomic import sha256
 from vitkit.data.preprocess import Preprocess
-from vitkit.errors import WeightsError
+from vitkit.errors import UnknownNameError, WeightsError
 from vitkit.model import ModelInfo, ViT, create_model
+from vitkit.model.block import Block
+from vitkit.weights.convert import write_model
 from vitkit.weights.load import load_model, load_with_report, read_config
 from vitkit.weights.model_dir import save_model
 
@@ -164,3 +166,48 @@ def test_the_checksum_ignores_the_layout_of_the_config(tmp_path: Path) -> None:
     values = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(dict(reversed(values.items())), indent=7), encoding="utf-8")
     assert load_model(tmp_path / "pets").info.recipe["note"] == "größer"
+
+
+class ReversedBlock(Block):
+    def forward(self, x, rope=None, capture=None):
+        x = x + self.mlp(self.norm2(x))
+        return x + self.attn(self.norm1(x), rope, capture)
+
+
+class ReversedViT(ViT):
+    block_class = ReversedBlock
+
+
+@torch.no_grad()
+def test_a_subclass_is_saved_and_loaded_as_itself(tmp_path):
+    model = create_model("vit_digits_patch2_8", model_class=ReversedViT, seed=0).eval()
+    images = torch.randn(2, 1, 8, 8)
+    loaded = load_model(save_model(model, tmp_path / "own"))
+    assert type(loaded) is ReversedViT
+    assert torch.equal(loaded(images), model(images))
+    assert not torch.equal(create_model("vit_digits_patch2_8", seed=0).eval()(images), model(images))
+    assert type(load_model(tmp_path / "own", num_classes=3)) is ReversedViT
+    assert type(load_model(tmp_path / "own", image_size=16)) is ReversedViT
+    with pytest.raises(WeightsError, match="timm cannot store a ReversedViT"):
+        write_model(model, tmp_path / "timm", "timm")
+
+
+def test_a_class_that_is_not_imported_is_named_with_its_module(tmp_path):
+    save_model(create_model("vit_digits_patch2_8", model_class=ReversedViT), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["config_sha256"]
+    (tmp_path / "config.json").write_text(json.dumps({**config, "class": "LostViT", "module": "lost"}))
+    with pytest.raises(UnknownNameError, match=r"unknown model class 'LostViT'.*import the module .*\(lost\)"):
+        load_model(tmp_path)
+
+
+def test_a_replaced_head_is_refused_by_the_name_of_its_tensor(tmp_path):
+    model = create_model("vit_digits_patch2_8")
+    model.head = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 10))
+    with pytest.raises(WeightsError, match=r"cannot save this ViT: head\.0\.weight .* subclass of ViT"):
+        save_model(model, tmp_path / "own")
+    model = create_model("vit_digits_patch2_8")
+    model.head = torch.nn.Linear(64, 3)
+    with pytest.raises(WeightsError, match=r"head\.weight has another shape .*reset_classifier"):
+        save_model(model, tmp_path / "own")
+    assert not (tmp_path / "own").exists()

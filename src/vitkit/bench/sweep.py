@@ -27,7 +27,7 @@ def run_sweep(
     for batch_size, image_size in points:
         is_own = image_size in (0, model.config.image_size[0])
         # A model of another size gets new weights: speed does not depend on them.
-        sized = model if is_own else create_model(model.config.replace(image_size=image_size))
+        sized = model if is_own else create_model(model.config.replace(image_size=image_size), model_class=type(model))
         if train:
             results, missing = bench_training(sized.config, batch_size, against, rounds, memory)
         else:

@@ -48,9 +48,9 @@ def prepare(name: str, job: TrainingJob) -> Run:
     images = torch.randn(job.batch_size, c.in_channels, *c.image_size)
     labels = torch.arange(job.batch_size) % c.num_classes
 
-    def loss_fn(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+    def loss_fn(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.autocast("cpu", torch.bfloat16, enabled=form == "bf16"):
-            return F.cross_entropy(module(images[rows]).float(), labels[rows]), torch.zeros(())
+            return F.cross_entropy(module(images[rows]).float(), labels[rows]), {}
 
     weights = sum(p.numel() for p in model.parameters())
     parallel = DataParallelBackward(model, data_parallel_cores(weights) if library == "vitkit" else 1)

@@ -39,9 +39,14 @@ def is_checkpoint(model: str) -> bool:
     return Path(model).exists() or is_name(model)
 
 
-def open_config(model: str) -> "ViTConfig":
-    """Return the config of a variant by name, or of anything that can be loaded."""
+def open_config(model: str) -> "tuple[ViTConfig, type[ViT]]":
+    """Return the config and the class of a variant by name, or of anything that can be loaded."""
+    from vitkit.model import ViT
     from vitkit.model.variants import get_config
     from vitkit.weights.load import read_config
+    from vitkit.weights.model_dir import find_model_dir
 
-    return read_config(model) if is_checkpoint(model) else get_config(model)
+    if not is_checkpoint(model):
+        return get_config(model), ViT
+    model_dir = find_model_dir(Path(model)) if Path(model).exists() else None
+    return (model_dir.config, model_dir.model_class) if model_dir else (read_config(model), ViT)

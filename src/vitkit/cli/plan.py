@@ -103,6 +103,7 @@ class Plan:
     def _data(self) -> "tuple[ViTConfig, int]":
         """Return the config of the model to train and the number of training images."""
         from vitkit.data.open import open_data
+        from vitkit.model import ViT
 
         if self.data and self.images:
             raise UsageError("--data and --images both set the number of images: give one of them")
@@ -111,7 +112,9 @@ class Plan:
         for name in ("images", "epochs", "minutes", "batch", "image_size", "flops"):
             if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
                 raise UsageError(f"{flag(name)} {given:g}: must be above 0")
-        config, images = open_config(self.model), self.images or 1_281_167
+        (config, model_class), images = open_config(self.model), self.images or 1_281_167
+        if model_class is not ViT:
+            raise UsageError(f"{self.model} is a {model_class.__name__}: only the layers of a plain ViT can be planned")
         if self.data:
             data = open_data(self.data, label=self.label, data_dir=self.data_dir)
             if "train" not in data.splits:

@@ -24,9 +24,9 @@ class Summary:
 
         if self.depth < 0:
             raise UsageError(f"--depth {self.depth}: must not be negative")
-        config = open_config(self.model)
+        config, model_class = open_config(self.model)
         size = (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
-        rows = summarize(config, size, self.depth)
+        rows = summarize(config, size, self.depth, model_class)
         if self.json:
             print_json({"model": self.model, "config": config.to_dict(), "layers": [asdict(r) for r in rows]})
             return 0

@@ -45,6 +45,8 @@ class Train:
     """Continue the run in the run folder from its newest intact checkpoint."""
     processes: Annotated[int, arg(metavar="N")] = 1
     """Train with this number of processes on this machine, e.g. one per GPU."""
+    log: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME")] = field(default=())
+    """Log the metrics to wandb, mlflow or tensorboard too (tensorboard is used if it is installed). Repeat it for several."""  # noqa: E501  # tyro shows it as one line
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="KEY.PATH=VALUE")] = field(default=())
     """Change settings of the recipe, e.g. optimizer.lr=1e-3. Accepts several KEY.PATH=VALUE pairs. docs/reference/recipes.md lists them."""  # noqa: E501  # tyro shows it as one line
     json: bool = False
@@ -59,7 +61,7 @@ class Train:
         if self.processes > 1 and not is_launched():
             return launch([sys.executable, "-m", "vitkit", *sys.argv[1:]], self.processes)
         with LiveReport() as live:
-            result = train(recipe, self.out, resume=self.resume, quiet=self.json, on_record=live)
+            result = train(recipe, self.out, resume=self.resume, quiet=self.json, on_record=live, loggers=self.log)
         if not result.is_main:
             return 0
         if not self.json:  # before the report, which takes a while

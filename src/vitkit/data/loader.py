@@ -8,7 +8,7 @@ is a pure function of its step, so the number of worker processes changes only t
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from types import FrameType
@@ -195,7 +195,7 @@ class BatchLoader:
             keys = replace(keys, index=np.where(keys.index == index, following, keys.index))
         return keys
 
-    def stream(self, start: int, size_at: Callable[[int], Size], workers: int) -> Iterator[Batch]:
+    def stream(self, start: int, size_at: Callable[[int], Size], workers: int) -> Generator[Batch]:
         """Yield batches without end, from the step `start` on. Threads or worker processes make them in advance."""
         if workers == 0:
             threads = self.source.threads

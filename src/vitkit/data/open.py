@@ -2,22 +2,27 @@
 
 import difflib
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from vitkit.data.dataset import Dataset
 from vitkit.data.decode_pipeline import CORRUPT_LIMIT
 from vitkit.data.readers.builtin_datasets import BUILTIN, open_builtin
 from vitkit.data.readers.csv import read_csv
 from vitkit.data.readers.folder import read_folder, subfolders
-from vitkit.data.readers.npz import read_npz
+from vitkit.data.readers.npz import read_arrays, read_npz
 from vitkit.data.readers.parquet import read_parquet
 from vitkit.data.readers.shards import is_shards, open_shards
 from vitkit.data.split import with_val
 from vitkit.errors import DataError, UsageError
 
+Arrays = Mapping[str, Any] | tuple[Any, Any]  # by name, as in an .npz; or (images, labels) of the train split
+DataSpec = str | Path | Arrays
+
 
 def open_data(
-    spec: str | Path,
+    spec: DataSpec,
     *,
     label: str = "label",
     data_dir: str | Path | None = None,
@@ -25,19 +30,25 @@ def open_data(
     val_fraction: float = 0.1,
     corrupt_limit: float = CORRUPT_LIMIT,
 ) -> Dataset:
-    """Open a folder of class folders, a CSV, parquet files, an .npz of arrays, shards, or a built-in data set.
+    """Open a folder of class folders, a CSV, parquet files, an .npz of arrays, shards, arrays, or a built-in data set.
 
     Parquet files may be one file, a folder or a pattern. Shards are a folder of `vitkit pack` or WebDataset tars, local
-    or in an object store. `label` is the column of the class in CSV and parquet. If there is a train but no val split,
-    `val_fraction` of train is set aside, drawn by `seed`, and noted; 0 keeps all of train. A test split is never drawn.
-    `corrupt_limit` is the fraction of images that may be in missing or broken shards.
+    or in an object store. Arrays are uint8 (N, H, W[, C]) in a dictionary with the names of an .npz, such as
+    `train_images` and `train_labels`, or a pair (images, labels). `label` is the column of the class in CSV and
+    parquet. If there is a train but no val split, `val_fraction` of train is set aside, drawn by `seed`, and noted; 0
+    keeps all of train. A test split is never drawn. `corrupt_limit` is the fraction of images that may be in missing or
+    broken shards.
     """
     if not 0 <= val_fraction < 1:
         raise UsageError(f"val_fraction={val_fraction}: expected at least 0 and below 1")
     return with_val(_read(spec, label, data_dir, corrupt_limit), val_fraction, seed)
 
 
-def _read(spec: str | Path, label: str, data_dir: str | Path | None, corrupt_limit: float) -> Dataset:
+def _read(spec: DataSpec, label: str, data_dir: str | Path | None, corrupt_limit: float) -> Dataset:
+    if isinstance(spec, Mapping):
+        return read_arrays(spec)
+    if isinstance(spec, tuple):
+        return read_arrays(dict(zip(("train_images", "train_labels"), spec, strict=True)))
     if isinstance(spec, str) and spec in BUILTIN:
         return open_builtin(spec, data_dir)
     if is_shards(str(spec)):

@@ -44,7 +44,7 @@ class Comparison:
         )
         if significant == (low <= 0 <= high):
             text += " Interval and test disagree: trust the test, which is exact; the bootstrap is approximate."
-        return text
+        return f"{text} This speaks of these two sets of weights, not of the recipes: other seeds give other weights."
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,15 @@ def _student_within(angle: float, degrees: int) -> float:
         total += term
         term *= cosine * cosine * (power + 1) / (power + 2)
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+def same_samples(a: Predictions, b: Predictions) -> bool:
+    """Return whether two predictions are of the same samples, in the same order."""
+    try:
+        _check_same_samples(a, b)
+    except DataError:
+        return False
+    return True
 
 
 def _check_same_samples(a: Predictions, b: Predictions) -> None:

@@ -22,6 +22,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitkit.data.preprocess import Preprocess
+from vitkit.errors import WeightsError
 from vitkit.export.metadata import ExportMetadata
 from vitkit.model import ViT
 from vitkit.model.config import Pair
@@ -88,6 +89,8 @@ def write_onnx(model: ViT, metadata: ExportMetadata, path: Path) -> None:
     require_package("onnxscript", "ONNX export")
     height, width = metadata.preprocess.size
     grid = metadata.max_size[0] // metadata.patch_size[0], metadata.max_size[1] // metadata.patch_size[1]
+    if metadata.dynamic_size and type(model) is not ViT:
+        raise WeightsError(f"a {type(model).__name__} has a fixed image size in ONNX: remove dynamic_size")
     vit = DynamicSizeViT(model, grid) if metadata.dynamic_size else model
     dynamic: dict[int, object] = {0: torch.export.Dim("batch", min=1, max=MAX_BATCH_SIZE)}
     sides = [

@@ -87,7 +87,7 @@ def widen_pooling(config: ViTConfig) -> dict[str, Any]:
 def probe_backbone(model: ViT) -> ViT:
     """Return a copy of the model that has no classifier and pools as a linear probe does (`widen_pooling`)."""
     config = model.config.replace(num_classes=0, head_hidden=0, **widen_pooling(model.config))
-    backbone = create_model(config)
+    backbone = create_model(config, model_class=type(model))
     backbone.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith(HEAD_PREFIXES)})
     return backbone.to(model.patch_embed.proj.weight.device)
 

@@ -3,6 +3,6 @@
 from vitkit.model.config import ViTConfig
 from vitkit.model.info import ModelInfo
 from vitkit.model.variants import VARIANTS, find_variants
-from vitkit.model.vit import ViT, create_model
+from vitkit.model.vit import ViT, create_model, find_model_class
 
-__all__ = ["VARIANTS", "ModelInfo", "ViT", "ViTConfig", "create_model", "find_variants"]
+__all__ = ["VARIANTS", "ModelInfo", "ViT", "ViTConfig", "create_model", "find_model_class", "find_variants"]

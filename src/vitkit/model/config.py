@@ -47,8 +47,8 @@ class ViTConfig:
     width: int = 768
     depth: int = 12
     heads: int = 12
-    head_width: int = 64
-    mlp_width: int = 3072
+    head_width: int = 0  # 0: width / heads
+    mlp_width: int = 0  # 0: 4 × width
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"] = "gelu"
     qkv_bias: bool = True
     qk_norm: bool = False
@@ -78,6 +78,7 @@ class ViTConfig:
             if name != "rope_grid" or self.rope_grid is not None:
                 object.__setattr__(self, name, _pair(name, getattr(self, name)))
         settings.check_types(self)
+        _derive_widths(self)
         _check_ranges(self)
         _check_combinations(self)
 
@@ -109,7 +110,14 @@ class ViTConfig:
         return self.width * (2 if self.pooling == "cls_mean" else 1)
 
     def replace(self, **changes: Any) -> "ViTConfig":
-        return self.from_dict({**self.to_dict(), **changes})
+        """Return the config with fields changed. Another width or number of heads scales head_width and mlp_width too.
+
+        They keep a value that is given. timm's names are accepted: embed_dim, num_heads, head_dim, mlp_ratio, img_size.
+        """
+        changes = _own_names(changes, self.width)
+        derived = {"head_width": {"width", "heads"}, "mlp_width": {"width"}}
+        scaled = {name: 0 for name, sources in derived.items() if sources & changes.keys()}
+        return settings.from_dict(ViTConfig, {**self.to_dict(), **scaled, **changes})
 
     def to_dict(self) -> dict[str, Any]:
         return settings.to_dict(self)
@@ -119,7 +127,7 @@ class ViTConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ViTConfig":
-        return settings.from_dict(cls, values)
+        return settings.from_dict(cls, _own_names(values, cls.width))
 
     @classmethod
     def from_json(cls, text: str) -> "ViTConfig":
@@ -130,6 +138,34 @@ class ViTConfig:
         if not isinstance(values, dict):
             raise ConfigError(f"invalid model config: expected a JSON object, got {type(values).__name__}")
         return cls.from_dict(values)
+
+
+_TIMM_NAMES = {"embed_dim": "width", "num_heads": "heads", "head_dim": "head_width", "img_size": "image_size"}
+
+
+def _own_names(values: Mapping[str, Any], width: int) -> dict[str, Any]:
+    """Return settings with timm's names replaced by the fields of ViTConfig; `width` applies if they set none."""
+    found = dict(values)
+    for name in [name for name in values if name in _TIMM_NAMES or name == "mlp_ratio"]:
+        own = _TIMM_NAMES.get(name, "mlp_width")
+        if own in found:
+            raise ConfigError(f"{name} and {own} are both given: they are the same setting, remove one")
+        found[own] = found.pop(name)
+    if "mlp_ratio" in values:
+        if not isinstance(ratio := values["mlp_ratio"], int | float) or not isinstance(found.get("width", width), int):
+            raise ConfigError(f"mlp_ratio={ratio!r}: expected a number")
+        found["mlp_width"] = int(found.get("width", width) * ratio)
+    return found
+
+
+def _derive_widths(c: ViTConfig) -> None:
+    """Set the head width to width / heads and the MLP width to 4 × width if they are 0."""
+    if not c.head_width and c.heads > 0 and c.width > 0:
+        if c.width % c.heads:
+            raise ConfigError(f"heads={c.heads} do not divide width={c.width}: change one of them, or give head_width")
+        object.__setattr__(c, "head_width", c.width // c.heads)
+    if not c.mlp_width:
+        object.__setattr__(c, "mlp_width", 4 * c.width)
 
 
 def _pair(name: str, value: Any) -> Pair:

@@ -4,7 +4,8 @@ normal   linear layers get a truncated normal with a deviation of 0.02, as in ti
 xavier   linear layers get a uniform scaled by their width (Glorot), as in the paper's code; suits any width
 
 In both, biases are zero, and tokens and positions get the truncated normal. The patch projection and the stem keep the
-variance of their input (LeCun, as in the paper's code). Every block draws its own numbers.
+variance of their input (LeCun, as in the paper's code). Every block draws its own numbers. A module of your own that
+has parameters defines `init_weights(generator)`, which is called in its turn.
 """
 
 import math
@@ -17,6 +18,12 @@ from vitkit.model.head import AttentionPool
 
 _STACKED = {"qkv": 3, "kv": 2}  # weights that concatenate several matrices, each initialised by its own width
 _TRUNCATED_STD = 0.87962566  # the standard deviation of a unit normal that is truncated at ±2
+
+
+def find_uninitialized(model: nn.Module) -> str | None:
+    """Return the name of the first parameter or buffer with a NaN, or None."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return next((name for name, tensor in tensors if tensor.is_floating_point() and tensor.sum().isnan()), None)
 
 
 @torch.no_grad()
@@ -40,6 +47,8 @@ def init_weights(model: nn.Module, generator: torch.Generator | None = None, xav
                 nn.init.constant_(module.gamma, module.value)
             case AttentionPool():
                 normal(module.latent, 0.02)
+            case _ if callable(init_own := getattr(module, "init_weights", None)):
+                init_own(generator)
         if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
             nn.init.zeros_(bias)
     for name in ("cls_token", "dist_token", "reg_token", "pos_embed"):

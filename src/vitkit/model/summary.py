@@ -1,7 +1,7 @@
 """Count the parameters and multiply-adds of a model, layer by layer.
 
-Multiply-adds are those of the matrix products, attention included, plus five per element of a LayerNorm. This is
-fvcore's convention, by which papers and timm state 17.58 GMACs for ViT-B/16.
+Multiply-adds are those of the matrix products, attention included, plus five per element of a LayerNorm and three of an
+RMSNorm. This is fvcore's convention, by which papers and timm state 17.58 GMACs for ViT-B/16.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitkit.model.config import Pair, ViTConfig
 from vitkit.model.dropout import Dropout
-from vitkit.model.vit import create_model
+from vitkit.model.vit import ViT, create_model
 
 _HIDDEN = (nn.Identity, Dropout)  # they do nothing in eval mode
 
@@ -31,9 +31,11 @@ class LayerSummary:
     macs: int
 
 
-def summarize(config: ViTConfig, image_size: Pair | None = None, depth: int = 2) -> list[LayerSummary]:
+def summarize(
+    config: ViTConfig, image_size: Pair | None = None, depth: int = 2, model_class: type[ViT] = ViT
+) -> list[LayerSummary]:
     """Return a row per module down to `depth` levels, the complete model first. Runs on the meta device."""
-    model = create_model(config, device="meta").eval()
+    model = create_model(config, device="meta", model_class=model_class).eval()
     shapes: dict[str, tuple[int, ...]] = {}
 
     def record_shape(path: str) -> Any:
@@ -49,6 +51,10 @@ def summarize(config: ViTConfig, image_size: Pair | None = None, depth: int = 2)
         model(torch.empty(1, config.in_channels, *(image_size or config.image_size), device="meta"))
     counts = counter.get_flop_counts()
     flops = {path.partition(".")[2]: sum(ops.values()) for path, ops in counts.items() if path != "Global"}
+    for path, module in model.named_modules():
+        if isinstance(module, nn.RMSNorm) and path in shapes:
+            for part in _ancestors(path):
+                flops[part] = flops.get(part, 0) + 2 * 3 * math.prod(shapes[path])
     rows = []
     for path, module in model.named_modules():
         if _level(path) > depth or isinstance(module, _HIDDEN):
@@ -76,6 +82,12 @@ def totals(config: ViTConfig) -> LayerSummary:
 
 def _layer_norm_flops(shape: Any, *args: Any, **kwargs: Any) -> int:
     return 2 * 5 * math.prod(shape)
+
+
+def _ancestors(path: str) -> list[str]:
+    """Return the paths of a module and of all that contain it, the complete model last."""
+    names = path.split(".")
+    return [".".join(names[:end]) for end in range(len(names), -1, -1)]
 
 
 def _level(path: str) -> int:

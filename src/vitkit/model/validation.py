@@ -32,10 +32,12 @@ def check_images(images: Tensor, config: ViTConfig, dtype: torch.dtype) -> None:
         raise InputError(f"image {bad} of the batch has NaN or infinite pixels: check how it was read or normalised")
 
 
-def resolve_indices(kind: str, indices: Sequence[int] | None, count: int) -> list[int]:
-    """Return the indices as non-negative numbers below `count`; all of them for None. -1 is the last."""
+def resolve_indices(kind: str, indices: int | Sequence[int] | None, count: int) -> list[int]:
+    """Return an index or several as non-negative numbers below `count`; all of them for None. -1 is the last."""
     if indices is None:
         return list(range(count))
+    if isinstance(indices, int):
+        indices = [indices]
     if not indices:
         raise InputError(f"no {kind} requested: give at least one of 0…{count - 1}, or None for all")
     for i in indices:

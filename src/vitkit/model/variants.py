@@ -118,6 +118,11 @@ def find_variants(pattern: str = "*") -> list[Variant]:
     return [VARIANTS[n] for n in names]
 
 
+def list_models(pattern: str = "*") -> list[str]:
+    """Return the names of the model variants that match a shell pattern or contain it."""
+    return [variant.name for variant in find_variants(pattern)]
+
+
 def get_config(name: str) -> ViTConfig:
     """Return the config of a variant, or suggest similar names."""
     if name not in VARIANTS:

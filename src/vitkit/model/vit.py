@@ -4,21 +4,21 @@ Shapes: b batch, c channels, (h, w) pixels, t = prefix + patches tokens, d width
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitkit.errors import ConfigError
+from vitkit.errors import ConfigError, UnknownNameError
 from vitkit.model.attention import attention_weights
 from vitkit.model.block import Block
 from vitkit.model.config import Pair, ViTConfig
 from vitkit.model.dropout import Dropout
 from vitkit.model.head import AttentionPool, Pool, PreLogits
 from vitkit.model.info import ModelInfo
-from vitkit.model.init import init_weights
+from vitkit.model.init import find_uninitialized, init_weights
 from vitkit.model.norm import make_norm
 from vitkit.model.patch_embed import PatchEmbed
 from vitkit.model.pos_embed import Rope, axial_rope, resample_table, sincos_table
@@ -31,7 +31,10 @@ class ViT(nn.Module):
     """Images of any size that the patch size divides → logits.
 
     A `capture` passed to the forward receives the queries and keys of every attention layer, in order (see sdpa.py).
+    A subclass may set `block_class`, define further parts, or override any method.
     """
+
+    block_class: ClassVar[type[nn.Module]] = Block  # called with the config and the drop-path rate of the block
 
     def __init__(self, config: ViTConfig | Mapping[str, Any], generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -49,7 +52,7 @@ class ViT(nn.Module):
         self.pos_drop = Dropout(c.dropout)
         self.norm_pre = make_norm(c) if c.pre_norm else nn.Identity()
 
-        self.blocks = nn.ModuleList(Block(c, c.drop_path * i / max(c.depth - 1, 1)) for i in range(c.depth))
+        self.blocks = nn.ModuleList(self.block_class(c, c.drop_path * i / max(c.depth - 1, 1)) for i in range(c.depth))
         self.norm = make_norm(c) if c.final_norm == "tokens" else nn.Identity()
 
         self.attn_pool = AttentionPool(c) if c.pooling in ("attention", "attention_patches") else Pool(c)
@@ -68,9 +71,21 @@ class ViT(nn.Module):
         self, images: Float[Tensor, "b c h w"], capture: Capture | None = None
     ) -> tuple[Float[Tensor, "b k"], Tensor | None]:
         """Return the classifier's logits, and those of the distillation token if the model has one (DeiT)."""
-        tokens = self.forward_features(images, capture)
-        logits = self.head(self.pre_logits(self.fc_norm(self.attn_pool(tokens, capture))))
+        return self._classify(self.forward_features(images, capture), capture)
+
+    def _classify(self, tokens: Tensor, capture: Capture | None = None) -> tuple[Tensor, Tensor | None]:
+        logits = self.head(self._pool(tokens, capture))
         return logits, None if self.head_dist is None else self.head_dist(tokens[:, 1])
+
+    def _pool(self, tokens: Tensor, capture: Capture | None = None) -> Tensor:
+        return self.pre_logits(self.fc_norm(self.attn_pool(tokens, capture)))
+
+    def forward_head(self, tokens: Float[Tensor, "b t d"], pre_logits: bool = False) -> Float[Tensor, "b k"]:
+        """Return the logits of tokens from `forward_features`; with `pre_logits`, what the classifier receives."""
+        if pre_logits:
+            return self._pool(tokens)
+        logits, distilled = self._classify(tokens)
+        return logits if distilled is None else (logits + distilled) / 2
 
     def forward_features(
         self, images: Float[Tensor, "b c h w"], capture: Capture | None = None
@@ -124,9 +139,16 @@ class ViT(nn.Module):
         return block(x, rope)
 
     def forward_intermediates(
-        self, images: Float[Tensor, "b c h w"], layers: Sequence[int] | None = None, norm: bool = False
-    ) -> list[Float[Tensor, "b t d"]]:
-        """Return the tokens after the given blocks (default: all; -1 is the last), with the final norm if `norm`."""
+        self,
+        images: Float[Tensor, "b c h w"],
+        layers: int | Sequence[int] | None = None,
+        norm: bool = False,
+        output: Literal["NLC", "NCHW"] = "NLC",
+    ) -> list[Tensor]:
+        """Return the tokens after the given blocks (default: all; -1 is the last), with the final norm if `norm`.
+
+        `output` is "NLC" for all tokens, (B, tokens, width), or "NCHW" for the patches alone as a feature map.
+        """
         indices = resolve_indices("layer", layers, self.config.depth)
         x, rope = self.embed(images)
         found = {}
@@ -134,14 +156,17 @@ class ViT(nn.Module):
             x = self._run(block, x, rope)
             if i in indices:
                 found[i] = self.norm(x) if norm else x
-        return [found[i] for i in indices]
+        if output == "NLC":
+            return [found[i] for i in indices]
+        grid = images.shape[2] // self.config.patch_size[0], images.shape[3] // self.config.patch_size[1]
+        return [found[i][:, self.config.prefix :].mT.unflatten(2, grid) for i in indices]
 
     def attention(
         self,
         images: Float[Tensor, "b c h w"],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        queries: Sequence[int] | None = None,
+        layers: int | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
+        queries: int | Sequence[int] | None = None,
     ) -> Float[Tensor, "layers b heads queries t"]:
         """Return the exact softmax weights of the given layers, heads and query tokens (default: all of them).
 
@@ -183,6 +208,16 @@ class ViT(nn.Module):
         """In training, keep one tensor per block and recompute the others in the backward: less memory, more time."""
         self.grad_checkpointing = enable
 
+    def layer_index(self, name: str) -> int:
+        """Return a parameter's layer: 0 for the embedding, 1 … depth for the blocks, depth + 1 for everything after.
+
+        Layer-wise learning rates use it. A subclass may override it, as it may `no_weight_decay`.
+        """
+        if name.startswith("blocks."):
+            return int(name.split(".")[1]) + 1
+        first = ("patch_embed", "cls_token", "dist_token", "reg_token", "pos_embed", "norm_pre")
+        return 0 if name.startswith(first) else self.config.depth + 1
+
     def no_weight_decay(self) -> set[str]:
         """Return the names of the tokens and of the position table, which optimizers should not decay."""
         names = {"cls_token", "dist_token", "reg_token", "pos_embed", "attn_pool.latent"}
@@ -198,12 +233,15 @@ def create_model(
     *,
     seed: int | None = None,
     device: str | torch.device = "cpu",
+    model_class: type[ViT] = ViT,
     **changes: Any,
 ) -> ViT:
     """Create a ViT by name, config or dictionary, with config fields changed: `create_model(name, num_classes=10)`.
 
-    With a seed, the weights are drawn from a generator of their own, and torch's global state stays untouched.
-    `device="meta"` allocates no memory: for counting, or for weights that are loaded afterwards.
+    Another `width` changes the widths of heads and MLP with it, unless they are given. timm's names are accepted:
+    embed_dim, num_heads, head_dim, mlp_ratio, img_size. With a seed, the weights are drawn from a generator of their
+    own, and torch's global state stays untouched. `device="meta"` allocates no memory: for counting, or for weights
+    that are loaded afterwards. `model_class` is a subclass of ViT.
     """
     if isinstance(model, str):
         config = get_config(model)
@@ -216,10 +254,34 @@ def create_model(
     if changes:
         config = config.replace(**changes)
     with torch.device("meta"):
-        vit = ViT(config)
+        vit = model_class(config)
     if torch.device(device).type == "meta":
         return vit
-    vit.to_empty(device=device)
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
+    if next(vit.buffers(), None) is not None:  # a subclass computes them when it is built
+        with torch.device(device):
+            vit = model_class(config)
+    else:
+        vit.to_empty(device=device)
+    with torch.no_grad():
+        for parameter in vit.parameters():
+            parameter.fill_(torch.nan)
     init_weights(vit, generator, xavier=config.init == "xavier")
+    if name := find_uninitialized(vit):
+        raise ConfigError(
+            f"{model_class.__name__}: {name} has no initial values: its module needs a method `init_weights(generator)`"
+        )
     return vit
+
+
+def find_model_class(name: str, module: str = "") -> type[ViT]:
+    """Return the subclass of ViT with this name, of this module if several have it. Raise if none is imported."""
+    found = [each for each in _subclasses(ViT) if each.__qualname__ == name]
+    if not found:
+        known = [each.__qualname__ for each in _subclasses(ViT)]
+        raise UnknownNameError("model class", name, known, f"import the module that defines it ({module}) first")
+    return next((each for each in reversed(found) if each.__module__ == module), found[-1])
+
+
+def _subclasses(model_class: type[ViT]) -> list[type[ViT]]:
+    return [model_class, *(each for direct in model_class.__subclasses__() for each in _subclasses(direct))]

@@ -66,10 +66,10 @@ def _attention(job: Job, t: int) -> int:
     inner = c.heads * c.head_width
     unfused = (job.device == "cpu" and n != FLOAT and uses_unfused_backward(t)) or c.attention_dropout > 0
     kernel = FLOAT if job.device == "cpu" and not unfused else n  # on a CPU, model/sdpa.py trains in float32
-    saved = FLOAT * c.width + STATISTICS + n * c.width  # norm1: its input and, for qkv, its output
+    saved = _norm(c, c.width) + n * c.width  # norm1: its input and, for qkv, its output
     saved += 4 * kernel * inner + (n * t if unfused else FLOAT) * c.heads  # weights, or the log-sum-exp of their rows
     if c.qk_norm:
-        saved += 2 * STATISTICS * c.heads
+        saved += 2 * _statistics(c, c.head_width) * c.heads
     if unfused:
         saved += 3 * n * inner if c.qk_norm else 0  # the inputs of the norms
     elif kernel != n:
@@ -78,13 +78,24 @@ def _attention(job: Job, t: int) -> int:
         saved += 2 * n * inner + n * inner  # and the output in another memory layout
     if c.attention_dropout:  # the weights after dropout, and its mask
         saved += (n + MASK) * c.heads * t
-    return saved
+    return saved + (_norm(c, inner, n) if c.sub_norm == "all" else 0)
 
 
 def _mlp(c: ViTConfig, n: int) -> int:
     widths = {"gelu": 2, "gelu_tanh": 2, "quick_gelu": 3, "swiglu": 4}[c.mlp]
     mask = MASK if c.dropout else 0
-    return FLOAT * c.width + STATISTICS + n * c.width + c.mlp_width * (n * widths + mask)
+    sub_norm = _norm(c, c.mlp_width, n) if c.sub_norm != "none" else 0
+    return _norm(c, c.width) + n * c.width + c.mlp_width * (n * widths + mask) + sub_norm
+
+
+def _norm(c: ViTConfig, width: int, n: int = FLOAT) -> int:
+    """Bytes per token that a norm saves: its input, of `n` bytes per number, and its statistics."""
+    return n * width + _statistics(c, width)
+
+
+def _statistics(c: ViTConfig, width: int) -> int:
+    """RMSNorm is not one kernel: it saves 1/σ and the scaled input."""
+    return FLOAT + FLOAT * width if c.norm == "rms" else STATISTICS
 
 
 def _branch_ends(c: ViTConfig, n: int) -> int:
@@ -103,14 +114,16 @@ def _embed(c: ViTConfig, t: int, n: int) -> int:
     if c.dropout:
         saved += MASK * t * c.width
     if c.pre_norm:
-        saved += t * (FLOAT * c.width + STATISTICS)
+        saved += t * _norm(c, c.width)
+    if c.patch_norm:
+        saved += (t - c.prefix) * _norm(c, c.width, n)
     return saved
 
 
 def _head(c: ViTConfig, t: int, n: int) -> int:
-    saved = t * (FLOAT * c.width + STATISTICS) if c.final_norm == "tokens" else 0
+    saved = t * _norm(c, c.width) if c.final_norm == "tokens" else 0
     if c.final_norm == "pooled":
-        saved += FLOAT * c.width + STATISTICS
+        saved += _norm(c, c.width)
     inner = c.heads * c.head_width
     if c.pooling.startswith("attention"):  # one query per image; all tokens, or all patches, as keys and values
         mlp_width = c.pool_mlp_width or c.mlp_width

@@ -3,10 +3,13 @@
 import time
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vitkit.bench.memory import process_memory, run_in_new_process
+from vitkit.data.rng import SampleKeys
+from vitkit.data.training_batch import TrainingBatch, soft_targets
 from vitkit.model import create_model
 from vitkit.plan.activations import tokens
 from vitkit.plan.job import Job
@@ -18,7 +21,7 @@ from vitkit.runtime.timing import medians, time_calls
 from vitkit.training import recipe
 from vitkit.training.data_parallel import DataParallelBackward
 from vitkit.training.ema import EMA
-from vitkit.training.loss import soft_targets, supervised_loss
+from vitkit.training.objective import ObjectiveModule, Supervised
 from vitkit.training.optim import clip_gradients, make_optimizers
 
 CALIBRATION_TOKENS = 1600  # 8 images of 197 tokens: too large for the processor caches
@@ -37,17 +40,18 @@ class TrainingStep:
         size = (job.rank_batch, c.in_channels, *c.image_size)
         self.pixels = torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
         self.labels = torch.arange(job.rank_batch) % c.num_classes
-        self.parallel = DataParallelBackward(self.model, job.cores)
+        self.parallel = DataParallelBackward(ObjectiveModule(self.model, Supervised()), job.cores)
 
     def __call__(self) -> None:
         job = self.job
         images = self.pixels.float().div_(255)
         images = torch.lerp(images, images.flip(0), 0.5)  # stands for mixup
-        targets = soft_targets(self.labels, job.config.num_classes, 0.1)
+        targets, zeros = soft_targets(self.labels, job.config.num_classes, 0.1), np.zeros(job.rank_batch, np.int64)
+        batch = TrainingBatch(images, self.labels, targets, SampleKeys(0, zeros, zeros, zeros))
 
-        def work(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
+        def work(module: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
             with torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bf16"):
-                return supervised_loss(module, images[rows], targets[rows])
+                return module(batch[rows])
 
         for start in range(0, job.rank_batch, job.forward_batch):
             rows = slice(start, min(start + job.forward_batch, job.rank_batch))

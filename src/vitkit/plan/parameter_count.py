@@ -9,7 +9,7 @@ import torch
 from vitkit.model import ViTConfig, create_model
 from vitkit.plan.activations import FLOAT
 from vitkit.plan.job import Job
-from vitkit.training.optim import layer_index, uses_muon
+from vitkit.training.optim import uses_muon
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,11 @@ class Parameters:
 @lru_cache(maxsize=64)
 def parameters(config: ViTConfig) -> Parameters:
     """Count the parameters of a model with one block on the meta device. All blocks are alike."""
-    named = list(create_model(config.replace(depth=1), device="meta").named_parameters())
+    model = create_model(config.replace(depth=1), device="meta")
+    named, layer_of = list(model.named_parameters()), model.layer_index
     copies = {0: 1, 1: config.depth, 2: 1}  # embedding, block, head
-    count = {layer: sum(p.numel() for name, p in named if layer_index(name, 1) == layer) for layer in copies}
-    times = {name: copies[layer_index(name, 1)] for name, _ in named}
+    count = {layer: sum(p.numel() for name, p in named if layer_of(name) == layer) for layer in copies}
+    times = {name: copies[layer_of(name)] for name, _ in named}
     shapes: Counter[torch.Size] = Counter()
     for name, p in named:
         if uses_muon(name, p, config):

@@ -9,6 +9,7 @@ from typing import Any
 from vitkit.errors import DataError
 from vitkit.evaluation import Evaluation, compare, mean_interval
 from vitkit.report.charts import LINE_STYLES
+from vitkit.report.compare_runs import RecipeComparison
 from vitkit.report.curves import overlaid_curves
 from vitkit.report.html import Cell, duration, header, heading, page, percent, section, table, text
 from vitkit.report.run_record import RunRecord
@@ -23,12 +24,12 @@ def letter(index: int) -> str:
     return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("A") + index % 26)
 
 
-def comparison_page(runs: Sequence[RunRecord]) -> str:
+def comparison_page(runs: Sequence[RunRecord], recipes: RecipeComparison | None = None) -> str:
     names = ", ".join(f"{letter(i)} {run.name}" for i, run in enumerate(runs))
     finished = [(letter(i), run.evaluation) for i, run in enumerate(runs) if run.evaluation is not None]
     body = [
         header(f"Comparison of {len(runs)} runs", names, SECTIONS),
-        section("Results", _legend(runs), _numbers(runs), _seeds(runs), _differences(runs)),
+        section("Results", _legend(runs), _numbers(runs), _recipes(recipes), _seeds(runs), _differences(runs)),
         section("Learning curves", overlaid_curves(runs, letter)),
         section("Significance tests", _tests(finished)),
         section("F1 per class", _classes(finished)),
@@ -69,6 +70,15 @@ def _row(index: int, run: RunRecord) -> list[Any]:
     top1 = Cell(f"{test['top1']:.2%}", test["top1"]) if test else percent(None)
     return [*first, top1, interval, Cell(f"{r['val']['top1']:.2%}", r["val"]["top1"]), measured["ece"],
             measured["nll"], r["parameters"] / 1e6, r["epochs"], seconds]  # fmt: skip
+
+
+def _recipes(recipes: RecipeComparison | None) -> str:
+    """Compare the two recipes of `--against`, whose runs are the first and the last letters."""
+    if recipes is None:
+        return ""
+    first, last = len(recipes.seeds_a), len(recipes.seeds_a) + len(recipes.seeds_b)
+    names = f"{letter(0)}–{letter(first - 1)}", f"{letter(first)}–{letter(last - 1)}"
+    return heading("The two recipes") + text(recipes.summary(*names))
 
 
 def _seeds(runs: Sequence[RunRecord]) -> str:

@@ -16,6 +16,9 @@ PANELS = (
     ("images per second", "images_per_s", True, 1),
 )
 
+# What a log line has without an objective of one's own
+KNOWN = ("step", "time", "epoch", "loss", "accuracy", "gradient_norm", "images_per_s", "lr", "top1", "top5", "n")
+
 SLIDER = (
     "<label class='slider'>smoothing <input type='range' min='0' max='30' step='1' "
     f"value='{round(100 * SMOOTHING)}'> <output>{round(100 * SMOOTHING)} %</output></label>\n"
@@ -35,6 +38,7 @@ def learning_curves(run: RunRecord) -> str:
         chart("learning rate", [Line("", run.rows("lr"))], from_zero=True),
         chart("images per second", [Line("", run.rows("images_per_s"), smooth=True)], from_zero=True),
     ]
+    charts += [chart(name, pair(name, f"val_{name}")) for name in objective_metrics(run)]
     smoothing = run.recipe.loss.label_smoothing
     labels = f" and with label smoothing {smoothing:g}" if smoothing else ""
     about = (
@@ -43,6 +47,12 @@ def learning_curves(run: RunRecord) -> str:
         "← and →."
     )
     return SLIDER + f"<div class='charts'>{''.join(charts)}</div>\n" + text(about)
+
+
+def objective_metrics(run: RunRecord) -> list[str]:
+    """Return the names of metrics that an objective added to the log, in training or validation."""
+    names = dict.fromkeys(key.removeprefix("val_") for line in run.metrics for key in line)
+    return [name for name in names if name not in KNOWN and not name.startswith("probe_")]
 
 
 def overlaid_curves(runs: Sequence[RunRecord], letter: Callable[[int], str]) -> str:

@@ -14,6 +14,7 @@ from vitkit.report.run_record import RunRecord
 from vitkit.training.init_from import load_init
 from vitkit.training.setup import open_dataset, suggest_preprocess
 from vitkit.weights.load import load_model
+from vitkit.weights.model_dir import CONFIG, read_config_json
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class RunAssets:
         model = self.model or load_init(self.run.recipe)
         if model is not None:
             return model.config.patch_size
+        started = self.run.folder / "checkpoints" / CONFIG
+        if started.is_file():
+            return read_config_json(started).config.patch_size
         return create_model(self.run.recipe.model, device="meta", **self.run.recipe.config).config.patch_size
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitkit.errors import UsageError
-from vitkit.evaluation import Evaluation, evaluate_predictions
+from vitkit.evaluation import Evaluation, Predictions, evaluate_predictions
 from vitkit.evaluation.predictions import load_predictions
 from vitkit.training import Recipe
 from vitkit.training.run_dir import read_recipe
@@ -40,7 +40,11 @@ class RunRecord:
     def evaluation(self) -> Evaluation | None:
         if self.result is None:
             return None
-        return evaluate_predictions(load_predictions(self.folder / f"predictions-{self.split}.safetensors"))
+        return evaluate_predictions(self.predictions(self.split))
+
+    def predictions(self, split: str) -> Predictions:
+        """Return the saved predictions of a finished run."""
+        return load_predictions(self.folder / f"predictions-{split}.safetensors")
 
     def last(self, key: str) -> Any:
         """Return the latest value of a metric, or None if none was logged."""

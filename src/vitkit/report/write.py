@@ -9,6 +9,7 @@ from typing import Self
 
 from vitkit.atomic import write_atomic
 from vitkit.errors import UsageError
+from vitkit.report.compare_runs import compare_runs
 from vitkit.report.comparison import comparison_page
 from vitkit.report.run_record import read_run
 from vitkit.report.run_report import live_page, run_page
@@ -19,10 +20,16 @@ MIN_INTERVAL = 10.0  # seconds between two updates
 MAX_COST = 0.01  # of the run's time that updates may take
 
 
-def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> Path:
-    """Write `out`, by default `report.html` in the run's folder, or `comparison.html` here for several runs."""
+def write_report(
+    runs: str | Path | Sequence[str | Path], out: str | Path | None = None, against: Sequence[str | Path] = ()
+) -> Path:
+    """Write `out`, by default `report.html` in the run's folder, or `comparison.html` here for several runs.
+
+    With `against`, the runs of one recipe are compared with those of another, over their seeds.
+    """
     folders = [runs] if isinstance(runs, str | Path) else list(runs)
-    found = [read_run(folder) for folder in folders]
+    recipes = compare_runs(folders, against) if against else None
+    found = [read_run(folder) for folder in (*folders, *against)]
     if not found:
         raise UsageError("no run given: name at least one run folder")
     alone = len(found) == 1
@@ -31,7 +38,7 @@ def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None
         raise UsageError(f"cannot write {path}: it is a folder; name a file in it, such as {path / NAME}")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}; create it, or choose another --out")
-    write_atomic(path, run_page(found[0]) if alone else comparison_page(found))
+    write_atomic(path, run_page(found[0]) if alone else comparison_page(found, recipes))
     return path
 
 

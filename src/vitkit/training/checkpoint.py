@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ from vitkit.training.budget import Clock
 from vitkit.training.distributed import World
 from vitkit.training.ema import EMA
 from vitkit.training.fsdp import gather_on_main, shard_like
+from vitkit.training.muon import Muon
+from vitkit.training.objective import Objective, objective_state
 from vitkit.training.sharded_checkpoint import EmptyLike, copy_to_cpu, read_shards, write_shards
 from vitkit.weights.model_dir import CONFIG, find_model_dir, read_config_json, save_model
 
@@ -51,6 +54,7 @@ class TrainingState:
     ema: EMA | None
     clock: Clock
     tuned: TunedSettings
+    objective: Objective | None = None  # its registered state is saved
     best: dict[str, Any] = field(default_factory=dict)  # step and metrics of the best validation
     since_best: int = 0  # validations since then
     validated_at: int = -1  # step of the last validation
@@ -64,12 +68,14 @@ class TrainingState:
             named |= {f"average.{k}": v for k, v in self.ema.state_dict().items()}
         for i, optimizer in enumerate(self.optimizers):
             named |= optimizer_tensors(optimizer, f"optimizer.{i}.")
-        return named
+        return named | {f"objective.{k}": v for k, v in objective_state(self.objective).items()}
 
     def numbers(self) -> dict[str, Any]:
         counts = {k: getattr(self, k) for k in _COUNTS}
+        optimizers = {str(i): found for i, each in enumerate(self.optimizers) if (found := optimizer_numbers(each))}
         choice, inputs = dataclasses.asdict(self.tuned), dict(self.inputs)
-        return {"clock": self.clock.to_dict(), "choice": choice, "inputs": inputs, **counts}
+        numbers = {"clock": self.clock.to_dict(), "choice": choice, "inputs": inputs, **counts}
+        return numbers | ({"optimizers": optimizers} if optimizers else {})
 
     def restore(self, saved: "SavedCheckpoint") -> None:
         tensors, numbers = saved.tensors(self._empty_like()), saved.numbers
@@ -77,7 +83,10 @@ class TrainingState:
         if self.ema:
             self.ema.load_state_dict(_strip_prefix("average.", tensors))
         for i, optimizer in enumerate(self.optimizers):
-            load_optimizer_tensors(optimizer, f"optimizer.{i}.", tensors)
+            found = numbers.get("optimizers", {}).get(str(i), {})
+            load_optimizer_tensors(optimizer, f"optimizer.{i}.", tensors, found)
+        if state := _strip_prefix("objective.", tensors):
+            self.objective.load_state_dict(state)  # type: ignore[union-attr]  # only an objective with a state has saved one
         self.clock, self.tuned = Clock(**numbers["clock"]), TunedSettings(**numbers["choice"])
         for key in _COUNTS:
             setattr(self, key, numbers.get(key, getattr(self, key)))
@@ -103,20 +112,52 @@ def _strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
     """Return the tensors of an optimizer's state, by flat names. Hyperparameters are left out: the recipe has them."""
     state = optimizer.state_dict()["state"]
-    return {f"{prefix}{index}.{key}": value for index, entry in state.items() for key, value in entry.items()}
+    return {
+        f"{prefix}{index}.{key}": value
+        for index, entry in state.items()
+        for key, value in entry.items()
+        if isinstance(value, Tensor)
+    }
 
 
-def load_optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
+def optimizer_numbers(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the numbers of an optimizer's state and groups; nothing for AdamW and Muon, whose state is all tensors."""
+    if isinstance(optimizer, torch.optim.AdamW | Muon):
+        return {}
+    saved = optimizer.state_dict()
+
+    def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in values.items() if v is None or isinstance(v, bool | int | float)}
+
+    entries = {str(index): numbers(entry) for index, entry in saved["state"].items()}
+    return {"groups": [numbers(group) for group in saved["param_groups"]], "state": entries}
+
+
+def load_optimizer_tensors(
+    optimizer: torch.optim.Optimizer,
+    prefix: str,
+    tensors: Mapping[str, Tensor],
+    numbers: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    state: dict[int, dict[str, Any]] = {int(index): dict(e) for index, e in numbers.get("state", {}).items()}
     shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
     for name, tensor in _strip_prefix(prefix, tensors).items():
         index, key = name.split(".", 1)
-        if int(index) >= len(shapes) or (tensor.ndim and tensor.shape != shapes[int(index)]):
+        if int(index) >= len(shapes) or not _fits(tensor.shape, shapes[int(index)]):
             raise WorkError(
                 "the checkpoint has optimizer state of other parameters (another version?): start a new run"
             )
         state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    groups = [group | found for group, found in zip(groups, numbers.get("groups", [{}] * len(groups)), strict=True)]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _fits(shape: torch.Size, parameter: torch.Size) -> bool:
+    """Return whether the shape is that of the parameter, with axes of length 1 for a mean over them, or a number."""
+    return not shape or (
+        len(shape) == len(parameter) and all(a in (1, b) for a, b in zip(shape, parameter, strict=True))
+    )
 
 
 class Checkpointer:
@@ -342,7 +383,7 @@ def as_model_dir(source: str) -> Iterator[str]:
         yield source
         return
     run = read_config_json(folder / CONFIG)
-    model = create_model(run.config, device="meta")
+    model = create_model(run.config, device="meta", model_class=run.model_class)
     model.load_state_dict(weights, assign=True)
     with tempfile.TemporaryDirectory() as target:
         yield str(save_model(model, target, run.info))

@@ -7,7 +7,7 @@ they need not synchronise at every matrix product.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from itertools import pairwise
 
@@ -18,7 +18,9 @@ from vitkit.runtime.threaded_inference import IMAGES_PER_CORE, available_cores, 
 
 MAX_GRADIENT_VALUES = 2**26  # over all cores (256 MiB): larger models gain little
 
-LossFn = Callable[[nn.Module, slice], tuple[Tensor, Tensor]]  # module, rows of the batch → mean loss, correct count
+# module, rows of the batch → mean loss, and further means by name
+LossFn = Callable[[nn.Module, slice], tuple[Tensor, Mapping[str, Tensor]]]
+Means = tuple[Tensor, dict[str, Tensor]]
 
 
 def data_parallel_cores(parameters: int, device: str = "cpu", processes: int = 1) -> int:
@@ -36,8 +38,8 @@ class DataParallelBackward:
     def __init__(self, module: nn.Module, cores: int) -> None:
         self.module, self.copies = module, [_copy_sharing_weights(module) for _ in range(cores - 1)]
 
-    def backward(self, loss_fn: LossFn, rows: slice, weight: float) -> tuple[Tensor, Tensor]:
-        """Add the gradients of `weight` × the mean loss of `rows`. Return the mean loss and the correct predictions."""
+    def backward(self, loss_fn: LossFn, rows: slice, weight: float) -> Means:
+        """Add the gradients of `weight` × the mean loss of `rows`. Return the mean loss and the further means."""
         modules, count = [self.module, *self.copies], rows.stop - rows.start
         if len(modules) == 1:
             return _backward(loss_fn, self.module, rows, weight)
@@ -50,19 +52,19 @@ class DataParallelBackward:
             thread_pool(len(modules)).submit(_backward, loss_fn, module, part, weight * share)
             for module, part, share in zip(modules, parts, shares, strict=True)
         ]
-        losses, correct = [], []
+        found: list[Means] = []
         try:
             wait(jobs)  # all of them, even if one fails: no thread may write gradients after this has returned
             while jobs:  # one by one: an exception that refers to its job would keep the job's tensors alive
-                loss, hits = jobs.pop(0).result()
-                losses.append(loss)
-                correct.append(hits)
+                found.append(jobs.pop(0).result())
             self._add_gradients_of_copies()
         finally:
             jobs.clear()
             for each in self.copies:
                 each.zero_grad(set_to_none=True)
-        return torch.stack(losses) @ torch.tensor(shares), torch.stack(correct).sum()
+        weights = torch.tensor(shares)
+        means = {name: torch.stack([means[name] for _, means in found]) @ weights for name in found[0][1]}
+        return torch.stack([loss for loss, _ in found]) @ weights, means
 
     def _add_gradients_of_copies(self) -> None:
         for each in self.copies:
@@ -71,10 +73,10 @@ class DataParallelBackward:
             torch._foreach_add_([ours for ours, _ in found], [theirs for _, theirs in found])
 
 
-def _backward(loss_fn: LossFn, module: nn.Module, rows: slice, weight: float) -> tuple[Tensor, Tensor]:
-    loss, correct = loss_fn(module, rows)
+def _backward(loss_fn: LossFn, module: nn.Module, rows: slice, weight: float) -> Means:
+    loss, means = loss_fn(module, rows)
     torch.autograd.backward(loss * weight)
-    return loss.detach(), correct
+    return loss.detach(), dict(means)
 
 
 def _split_rows(rows: slice, parts: int) -> list[slice]:

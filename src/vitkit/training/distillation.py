@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitkit.data.dataset import Split
-from vitkit.data.loader import Batch
 from vitkit.data.preprocess import Preprocess
+from vitkit.data.rng import SampleKeys
 from vitkit.errors import ConfigError, UsageError
 from vitkit.evaluation.label_map import unique_indices
 from vitkit.features.cache import cached_features
@@ -34,14 +34,15 @@ class Teacher:
     class_order: Tensor  # the teacher's index of each of the student's classes
     cached_logits: Tensor | None  # (N, K) of the unaugmented training images, if distill.sees=original
 
-    def cached_targets(self, batch: Batch, device: torch.device) -> Tensor | None:
-        """Return the teacher's targets for the unaugmented images of the batch, from cached logits.
+    def cached_targets(self, keys: SampleKeys) -> Tensor | None:
+        """Return the teacher's targets for the unaugmented images of a batch, from cached logits.
 
         Return None if there is no cache. The caller applies mixup and CutMix to the targets, as to the labels.
         """
         if self.cached_logits is None:
             return None
-        return to_teacher_targets(self.cached_logits[torch.from_numpy(batch.keys.index)].to(device), self.settings)
+        logits = self.cached_logits[torch.from_numpy(keys.index)].to(self.class_order.device)
+        return to_teacher_targets(logits, self.settings)
 
     @torch.no_grad()
     def targets(self, images: Tensor) -> Tensor:

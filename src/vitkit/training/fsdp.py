@@ -39,16 +39,22 @@ def shard_model(model: ViT, world: World, bf16: bool) -> None:
     for each in (*model.blocks, model):  # images are cast when they enter the model; inside, autocast does it
         policy = MixedPrecisionPolicy(**dtypes, cast_forward_inputs=each is model)
         fully_shard(each, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-    register_fsdp_forward_method(model, "forward_heads")  # distillation calls this instead of forward
+    for method in ("forward_heads", "forward_features"):  # objectives may call these instead of forward
+        register_fsdp_forward_method(model, method)
 
 
 def is_sharded(model: nn.Module) -> bool:
     return isinstance(model, FSDPModule)
 
 
-def wrap_ddp(module: nn.Module, model: ViT, world: World) -> nn.Module:
-    """Return `module`, which contains `model`, wrapped in DDP; with FSDP or a single process, return it unchanged."""
-    return module if world.size == 1 or is_sharded(model) else DistributedDataParallel(module)
+def wrap_ddp(module: nn.Module, model: ViT, world: World, all_used: bool = True) -> nn.Module:
+    """Return `module`, which contains `model`, wrapped in DDP; with FSDP or a single process, return it unchanged.
+
+    `all_used` is False if a step may leave parameters without a gradient.
+    """
+    if world.size == 1 or is_sharded(model):
+        return module
+    return DistributedDataParallel(module, find_unused_parameters=not all_used)
 
 
 def compile_module(module: nn.Module, model: ViT) -> nn.Module:

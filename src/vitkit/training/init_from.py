@@ -48,10 +48,10 @@ def adapt_to_classes(
     position table is resampled in every forward.
     """
     if "image_size" in changes:
-        raise ConfigError("config.image_size cannot be changed together with --init: set preprocess.size instead")
+        raise ConfigError("config.image_size cannot be changed together with init: set preprocess.size instead")
     if fixed := [name for name in changes if name not in CHANGEABLE]:
         raise ConfigError(
-            f"config.{fixed[0]} cannot be changed together with --init, because the weights define it; "
+            f"config.{fixed[0]} cannot be changed together with init, because the weights define it; "
             f"only {', '.join(CHANGEABLE)} can"
         )
     if not model.config.accepts(size):
@@ -61,7 +61,8 @@ def adapt_to_classes(
     config = model.config.replace(**{**wider, **changes})
     if not same_classes or config.pooling != model.config.pooling:
         model.reset_classifier(0)
-    adapted = create_model(config.replace(num_classes=model.config.num_classes, head_hidden=model.config.head_hidden))
+    config = config.replace(num_classes=model.config.num_classes, head_hidden=model.config.head_hidden)
+    adapted = create_model(config, model_class=type(model))
     adapted.load_state_dict(model.state_dict())
     adapted.info = model.info
     if not adapted.config.num_classes:

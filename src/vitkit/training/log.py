@@ -1,10 +1,10 @@
-"""Log a run: `metrics.jsonl` always, TensorBoard if it is installed, and a progress bar in a terminal."""
+"""Log a run: `metrics.jsonl` always, further loggers if there are some, and a progress bar in a terminal."""
 
 import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from vitkit.atomic import write_atomic
+from vitkit.training.loggers import BackgroundLogger, MetricLogger
 
 OnRecord = Callable[[Path], object]  # called with the run folder after metrics were recorded
 
@@ -38,13 +39,20 @@ class Logger:
 class RunLogger(Logger):
     """Appends to `metrics.jsonl` line by line. A resumed run first drops the lines after its checkpoint."""
 
-    def __init__(self, folder: Path, quiet: bool = False, on_record: OnRecord | None = None) -> None:
-        self.on_record = on_record
+    def __init__(
+        self,
+        folder: Path,
+        quiet: bool = False,
+        on_record: OnRecord | None = None,
+        loggers: Sequence[MetricLogger] = (),
+        recipe: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.on_record, self.callback_failed = on_record, False
         self.path = folder / "metrics.jsonl"
         self.file = self._open()
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.bar: Progress | None = None
-        self.tensorboard = _tensorboard(folder)
+        self.loggers = [BackgroundLogger(each, folder, recipe or {}, self.info) for each in loggers]
 
     def _open(self) -> IO[str]:
         return open(self.path, "a", buffering=1, encoding="utf-8")
@@ -57,16 +65,18 @@ class RunLogger(Logger):
 
     def record(self, step: int, **values: Any) -> None:
         self.file.write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
-        if self.tensorboard:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self.tensorboard.add_scalar(name, value, step)
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        for logger in self.loggers:
+            logger.log(step, numbers)
         if self.on_record:
             try:
                 self.on_record(self.path.parent)
+                self.callback_failed = False
             except Exception as error:  # an observer must not stop the run
-                self.on_record = None
-                self.info(f"progress callback failed; training continues without it ({type(error).__name__}: {error})")
+                if not self.callback_failed:
+                    what = f"{type(error).__name__}: {error}"
+                    self.info(f"progress callback failed and will be tried again; training continues ({what})")
+                self.callback_failed = True
 
     def info(self, text: str) -> None:
         (self.bar.console if self.bar else self.console).print(text, markup=False, soft_wrap=True)
@@ -86,8 +96,8 @@ class RunLogger(Logger):
     def close(self) -> None:
         if self.bar:
             self.bar.stop()
-        if self.tensorboard:
-            self.tensorboard.close()
+        for logger in self.loggers:
+            logger.close()
         self.file.close()
 
 
@@ -98,26 +108,23 @@ def _step(line: str) -> int:
         return sys.maxsize
 
 
-def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder / "tensorboard"))
-
-
 class StepMetrics:
-    """Averages loss, accuracy and gradient norm over the steps since the last record, and measures the speed."""
+    """Averages loss and metrics over the steps since the last record, and measures the speed."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        self.steps, self.finite, self.images, self.sums = 0, 0, 0, [0.0, 0.0, 0.0]
+        self.steps, self.finite, self.images = 0, 0.0, 0
+        self.sums: dict[str, float] = {}
 
-    def add(self, loss: float, accuracy: float, norm: float, images: int) -> None:
+    def add(self, values: Mapping[str, float], images: int, weight: float = 1.0) -> None:
+        """Count a step. It adds to the averages if its loss and gradient norm are finite."""
         self.steps, self.images = self.steps + 1, self.images + images
-        if math.isfinite(loss) and math.isfinite(norm):
-            self.finite += 1
-            self.sums = [a + b for a, b in zip(self.sums, (loss, accuracy, norm), strict=True)]
+        if all(math.isfinite(values.get(name, 0.0)) for name in ("loss", "gradient_norm")):
+            self.finite += weight
+            for name, value in values.items():
+                self.sums[name] = self.sums.get(name, 0.0) + weight * value
+        else:
+            self.sums = dict.fromkeys(values, 0.0) | self.sums
 
     def exclude(self, seconds: float) -> None:
         """Subtract seconds that were not spent on steps, such as those of a validation, from the measured time."""
@@ -132,7 +139,9 @@ class StepMetrics:
     def step_seconds(self) -> float:
         return (time.monotonic() - self.started) / self.steps
 
-    def means(self) -> dict[str, float]:
-        loss, accuracy, norm = (round(s / max(self.finite, 1), 6) for s in self.sums)
-        speed = round(self.images / (time.monotonic() - self.started), 1)
-        return {"loss": loss, "accuracy": accuracy, "gradient_norm": norm, "images_per_s": speed}
+    def averages(self) -> dict[str, float]:
+        return {name: round(value / max(self.finite, 1), 6) for name, value in self.sums.items()}
+
+    @property
+    def images_per_s(self) -> float:
+        return round(self.images / (time.monotonic() - self.started), 1)

@@ -15,7 +15,11 @@ from vitkit.model import ViTConfig
 
 @dataclass(frozen=True)
 class Optimizer:
-    name: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of blocks and stem, with adamw for the rest
+    """Optimizer, learning rates, weight decay, gradient clipping and the moving average of the weights."""
+
+    # adamw; muon for the matrices of blocks and stem, with adamw for the rest; or an optimizer of torch, such as sgd
+    name: str = "adamw"
+    options: Mapping[str, Any] = field(default_factory=dict)  # arguments of another optimizer, such as momentum
     lr: float = 1e-3
     muon_lr: float = 2e-3  # learning rate of Muon, scaled so that values usual for AdamW fit
     weight_decay: float = 0.05  # on matrices only, not on biases, norms, tokens and positions
@@ -57,11 +61,15 @@ class Distill:
 
 @dataclass(frozen=True)
 class Budget:
+    """How long a run lasts, how often it is validated, and which weights are kept."""
+
     epochs: float = 20.0
     minutes: float = 0.0  # above 0: plan the run for this time instead of epochs
     early_stop: int = 0  # stop after this many validations without improvement; 0: never
     validate_every: float = 1.0  # in epochs
     choose: Literal["best", "last"] = "best"  # keep the weights of the best validation, or the last ones
+    monitor: str = "top1"  # the metric that decides which validation is best: top1, loss, or one of the objective
+    goal: Literal["max", "min"] = "max"  # whether a larger or a smaller value of it is better
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,7 @@ class Recipe:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     loss: Loss = field(default_factory=Loss)
+    objective: str = ""  # name of an objective that was given in Python, set at the start
     distill: Distill = field(default_factory=Distill)
     budget: Budget = field(default_factory=Budget)
     machine: Machine = field(default_factory=Machine)
@@ -166,7 +175,7 @@ def _check_ranges(r: Recipe) -> None:
             raise ConfigError(f"{name}={value}: must be between 0 and 1")
     probe_only = r.head == "probe" and r.budget.epochs == 0
     if r.budget.minutes == 0 and not r.budget.epochs > 0 and not probe_only:
-        raise ConfigError(f"budget.epochs must be above 0 (got {r.budget.epochs:g}); use --minutes to limit the time")
+        raise ConfigError(f"budget.epochs must be above 0 (got {r.budget.epochs:g}); budget.minutes limits the time")
     if r.budget.early_stop and r.budget.choose == "last":
         raise ConfigError("budget.early_stop needs budget.choose=best: remove one of the two settings")
     for name in _NOT_NEGATIVE:

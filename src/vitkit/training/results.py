@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Result:
     skipped_updates: int
     weights_sha256: str
     choice: str  # precision, compilation and micro-batch, given or chosen by the run
+    metrics: dict[str, float] = field(default_factory=dict)  # of a custom objective, at the best validation
     is_main: bool = True  # False on the other ranks, which write no files and know no hash
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,6 +72,7 @@ def finish(context: RunContext, state: TrainingState, started: float) -> Result:
         skipped_updates=state.bad_steps,
         weights_sha256=sha256(folder / "model" / WEIGHTS) if world.is_main else "",
         choice=state.tuned.description,
+        metrics={k: v for k, v in state.best.items() if k not in ("step", "sha256", "top1", "top5", "loss", "n")},
         is_main=world.is_main,
     )
     if world.is_main:
@@ -82,7 +84,7 @@ def _load_best_model(context: RunContext, state: TrainingState) -> ViT:
     """Return the model with the weights of the best validation, complete on every rank even if it was sharded."""
     model, world = state.model, context.world
     if is_sharded(model):
-        model = create_model(state.model.config, device=world.device)
+        model = create_model(state.model.config, device=world.device, model_class=type(state.model))
         model.info = state.model.info
     folder, best = context.checkpoints.folder, state.best
     world.on_main(lambda: model.load_state_dict(read_best(folder, best["step"], best["sha256"])))

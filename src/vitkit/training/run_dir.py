@@ -31,13 +31,15 @@ from vitkit.version import __version__
 def check_run_dir(folder: Path, recipe: Recipe, data: Dataset, resume: bool) -> None:
     """Raise if the run would overwrite another one, or resume it with another recipe or on other images."""
     if (folder / "ladder.json").exists():
-        raise UsageError(f"{folder} holds a ladder, whose model would be overwritten: choose another --out")
+        raise UsageError(f"{folder} holds a ladder, whose model would be overwritten: choose another folder")
     if (folder / "recipe.json").exists():
         if not resume:
-            raise UsageError(f"{folder} already holds a run: continue it with --resume, or choose another --out")
+            raise UsageError(
+                f"{folder} already holds a run: continue it (--resume; resume=True in Python), or choose another folder"
+            )
         _check_same_recipe(recipe, read_recipe(folder), folder)
         if (saved := folder / "data.json").exists() and _read_json(saved)["sha256"] != data.fingerprint:
-            raise UsageError(f"--resume: {data.name} has changed since {folder} was started: start a new run")
+            raise UsageError(f"cannot resume: {data.name} has changed since {folder} was started: start a new run")
 
 
 def write_run_info(folder: Path, recipe: Recipe, data: Dataset) -> None:
@@ -72,7 +74,7 @@ def lock_run_dir(folder: Path, timeout: float = 60.0) -> AbstractContextManager[
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot create the run folder {folder}: {error.strerror}; choose another --out") from error
+        raise UsageError(f"cannot create the run folder {folder}: {error.strerror}; choose another folder") from error
     if os.name != "posix":
         return nullcontext()
     import fcntl
@@ -80,7 +82,7 @@ def lock_run_dir(folder: Path, timeout: float = 60.0) -> AbstractContextManager[
     try:
         file = open(folder / ".lock", "a", encoding="utf-8")  # noqa: SIM115  # open as long as the run
     except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; choose another folder") from error
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -91,7 +93,7 @@ def lock_run_dir(folder: Path, timeout: float = 60.0) -> AbstractContextManager[
                 return file
             if time.monotonic() > deadline:
                 file.close()
-                raise UsageError(f"another process trains in {folder}: stop it, or choose another --out") from error
+                raise UsageError(f"another process trains in {folder}: stop it, or choose another folder") from error
         time.sleep(0.2)
 
 
@@ -110,7 +112,7 @@ def _check_same_recipe(new: Recipe, old: Recipe, folder: Path) -> None:
     for key in a | b:
         if a.get(key) != b.get(key):  # 0 equals 0.0
             raise UsageError(
-                f"--resume: {key} is {a.get(key)}, but {folder} was started with {b.get(key)}: use the same"
+                f"cannot resume: {key} is {a.get(key)}, but {folder} was started with {b.get(key)}: use the same"
             )
 
 

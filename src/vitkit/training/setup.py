@@ -1,6 +1,6 @@
 """Set up a run, in this order: data set → model → task → context (what stays fixed) → state (what training changes)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,28 +14,30 @@ from vitkit.data.decode_pipeline import CorruptionBudget
 from vitkit.data.fingerprint import image_keys
 from vitkit.data.inspect import probe_sample, recommend_for, sample_ranges, summarize_ranges
 from vitkit.data.loader import BatchLoader, BatchSource, View, make_source, make_view, pixels_of
-from vitkit.data.open import open_data
+from vitkit.data.open import Arrays, open_data
 from vitkit.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, channel_mean_std
 from vitkit.data.progress_bar import progress_bar
 from vitkit.data.readability import ReadabilityCache, filter_readable
 from vitkit.data.recommended_settings import SMALL_SIDE, balanced_class_weights
 from vitkit.data.sampler import PAIR, Sampler, shuffle_windows
+from vitkit.data.split import with_val
 from vitkit.errors import ConfigError, DataError, UsageError
 from vitkit.model import ModelInfo, ViT, create_model
 from vitkit.training.autotune import TunedSettings, apply_explicit, chooses_bf16
 from vitkit.training.budget import Clock
 from vitkit.training.checkpoint import Checkpointer, TrainingState
 from vitkit.training.data_parallel import data_parallel_cores
-from vitkit.training.distillation import Teacher, make_teacher
+from vitkit.training.distillation import make_teacher
 from vitkit.training.distributed import World
 from vitkit.training.ema import EMA
 from vitkit.training.fsdp import shard_model, uses_sharding
 from vitkit.training.init_from import adapt_to_classes, fit_probe_head, needs_probe
 from vitkit.training.log import Logger
-from vitkit.training.optim import make_optimizers
+from vitkit.training.objective import Distillation, Objective, Supervised, check_division, cores_may_share
+from vitkit.training.optim import OptimizerFactory, make_optimizers
 from vitkit.training.recipe import Recipe
 from vitkit.training.schedule import check_sizes
-from vitkit.weights.model_dir import CONFIG, read_config_json, to_config_json
+from vitkit.weights.model_dir import CONFIG, ModelDir, read_config_json, to_config_json
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,19 @@ class Task:
         return len(self.data.class_names)
 
 
-def open_dataset(recipe: Recipe) -> Dataset:
-    """Open the data that the recipe names. Raise if there is nothing to train or validate on."""
-    data = open_data(
-        recipe.data,
-        label=recipe.label,
-        data_dir=recipe.data_dir or None,
-        seed=recipe.seed,
-        val_fraction=recipe.val_fraction,
-        corrupt_limit=recipe.corrupt_limit,
+def open_dataset(recipe: Recipe, given: Dataset | Arrays | None = None) -> Dataset:
+    """Open the given data, or those that the recipe names. Raise if there is nothing to train or validate on."""
+    data = (
+        with_val(given, recipe.val_fraction, recipe.seed)
+        if isinstance(given, Dataset)
+        else open_data(
+            recipe.data if given is None else given,
+            label=recipe.label,
+            data_dir=recipe.data_dir or None,
+            seed=recipe.seed,
+            val_fraction=recipe.val_fraction,
+            corrupt_limit=recipe.corrupt_limit,
+        )
     )
     if len(data.class_names) < 2:
         raise DataError(f"{data.name} has a single class, {data.class_names[0]!r}: training needs at least two")
@@ -122,10 +128,22 @@ def suggest_preprocess(train: Split, recipe: Recipe, init: ViT | None) -> Prepro
     return found.replace(**recipe.preprocess)
 
 
-def build_model(recipe: Recipe, task: Task, init: ViT | None) -> ViT:
-    """Return a new model with random weights from the seed, or the pretrained one with a classifier for the task."""
+def build_model(recipe: Recipe, task: Task, init: ViT | None, given: ViT | None = None) -> ViT:
+    """Return a new model with random weights from the seed, or the pretrained one with a classifier for the task.
+
+    A given model is returned as it is. Raise if it does not fit the data.
+    """
     size = task.preprocess.size
-    if init is None:
+    if given is not None:
+        c = given.config
+        if (c.num_classes, c.in_channels) != (task.classes, task.preprocess.channels) or not c.accepts(size):
+            raise ConfigError(
+                f"the model takes {c.in_channels} channels, patches of {c.patch_size} and has {c.num_classes} classes; "
+                f"the data have {task.preprocess.channels} channels, size {size} and {task.classes} classes: create "
+                f"the model with in_channels={task.preprocess.channels} and num_classes={task.classes}"
+            )
+        model = given
+    elif init is None:
         derived = {"num_classes": task.classes, "in_channels": task.preprocess.channels, "image_size": size}
         model = create_model(recipe.model, seed=recipe.seed, **{**derived, **recipe.config})
     else:
@@ -178,6 +196,9 @@ def _image_keys(task: Task) -> dict[str, np.ndarray]:
     return {name: image_keys(found) for name, found in hashes.items() if found is not None}
 
 
+OnStep = Callable[[int, Mapping[str, float], ViT], object]  # step, metrics, model
+
+
 @dataclass(frozen=True)
 class RunContext:
     """Everything that stays the same during a run."""
@@ -190,9 +211,11 @@ class RunContext:
     loader: BatchLoader
     checkpoints: Checkpointer
     class_weights: Tensor | None
-    teacher: Teacher | None
+    objective: Objective
     cores: int  # that share a training step
     inputs: Mapping[str, str]  # hashes of what a resumed run must find unchanged
+    on_step: OnStep | None = None
+    optimizer: OptimizerFactory | None = None
 
     @property
     def batch_size(self) -> int:
@@ -203,7 +226,17 @@ class RunContext:
 
 
 def make_context(
-    recipe: Recipe, folder: Path, world: World, log: Logger, task: Task, model: ViT, teacher: ViT | None, init: str = ""
+    recipe: Recipe,
+    folder: Path,
+    world: World,
+    log: Logger,
+    task: Task,
+    model: ViT,
+    teacher: ViT | None,
+    objective: Objective | None = None,
+    on_step: OnStep | None = None,
+    optimizer: OptimizerFactory | None = None,
+    init: str = "",
 ) -> RunContext:
     """Return the context of a run. `init` is the hash of the pretrained weights."""
     for note in task.data.notes:
@@ -220,17 +253,31 @@ def make_context(
     unreadable = CorruptionBudget(len(task.train), recipe.corrupt_limit)  # files that fail only during the run
     parameters = sum(p.numel() for p in model.parameters())
     balanced = recipe.loss.class_weights == "balanced"
+    weights = class_weights(task.train.labels, task.classes).to(world.device) if balanced else None
+    objective = objective or _make_objective(recipe, task, teacher, weights, world.device)
+    check_division(objective, recipe.machine.micro_batch, world.size)
+    cores = data_parallel_cores(parameters, world.device.type, world.size)
     return RunContext(
         recipe, folder, world, log, task,
         loader=BatchLoader(task.train_source, task.train.labels, sampler, (world.rank, world.size), unreadable),
         checkpoints=Checkpointer(folder / "checkpoints", world, recipe.keep.last, uses_sharding(recipe, world)),
-        class_weights=class_weights(task.train.labels, task.classes).to(world.device) if balanced else None,
-        teacher=None if teacher is None else make_teacher(
-            recipe.distill, teacher, task.data.class_names, task.preprocess, task.train, world.device
-        ),
-        cores=data_parallel_cores(parameters, world.device.type, world.size),
+        class_weights=weights,
+        objective=objective,
+        cores=cores if cores_may_share(objective) and type(model) is ViT else 1,  # a subclass may draw random numbers
+        on_step=on_step,
+        optimizer=optimizer,
         inputs={"train": task.train.order_digest(), "val": task.val.order_digest(), "init": init},
     )  # fmt: skip
+
+
+def _make_objective(
+    recipe: Recipe, task: Task, teacher: ViT | None, weights: Tensor | None, device: torch.device
+) -> Objective:
+    """Return the objective of the recipe: supervised, or distillation if it names a teacher."""
+    if teacher is None:
+        return Supervised(weights)
+    args = task.data.class_names, task.preprocess, task.train, device
+    return Distillation(make_teacher(recipe.distill, teacher, *args), weights)
 
 
 def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
@@ -240,7 +287,7 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
     config_path = context.checkpoints.folder / CONFIG
     if saved is None:
         _initialize(context, model, config_path)
-    elif read_config_json(config_path).config != model.config:
+    elif not _same_architecture(model, read_config_json(config_path)):
         raise UsageError(
             f"{context.folder} was started with another architecture under the name {recipe.model}: resume it with the "
             "version of vitkit that started it"
@@ -254,10 +301,11 @@ def make_state(context: RunContext, model: ViT, resume: bool) -> TrainingState:
     steps = context.loader.sampler.steps(recipe.budget.epochs) if recipe.budget.epochs else 0
     state = TrainingState(
         model,
-        make_optimizers(model, recipe.optimizer, context.cores),
+        make_optimizers(model, recipe.optimizer, context.cores, context.objective, context.optimizer),
         EMA(model) if recipe.optimizer.ema else None,
         Clock(total=steps, minutes=recipe.budget.minutes),
         tuned,
+        context.objective,
         inputs=context.inputs,
     )
     if saved:
@@ -287,6 +335,10 @@ def _check_inputs(context: RunContext, saved: Mapping[str, str]) -> None:
     raise UsageError(f"--resume: {what} since {context.folder} was started: restore them, or start a new run")
 
 
+def _same_architecture(model: ViT, started: ModelDir) -> bool:
+    return started.config == model.config and isinstance(model, started.model_class)
+
+
 def _initialize(context: RunContext, model: ViT, config_path: Path) -> None:
     """Fit the classifier if the recipe asks for a probe. Write config.json, so that any checkpoint can be loaded."""
     recipe, task, world = context.recipe, context.task, context.world
@@ -298,6 +350,6 @@ def _initialize(context: RunContext, model: ViT, config_path: Path) -> None:
 
     def write_config() -> None:
         config_path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(config_path, to_config_json(model.config, make_model_info(recipe, task, model.info)))
+        write_json(config_path, to_config_json(model, make_model_info(recipe, task, model.info)))
 
     world.on_main(write_config)

@@ -3,29 +3,33 @@
 import dataclasses
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitkit.data.epoch_loader import PlainLoader
 from vitkit.data.loader import Batch
-from vitkit.data.mixup import mixup_cutmix
 from vitkit.data.rng import SampleKeys, uniform
 from vitkit.data.sampler import max_rank_rows
-from vitkit.errors import Interrupted, NotFiniteError, WorkError, is_out_of_memory
+from vitkit.data.training_batch import TrainingBatch, prepare_batch
+from vitkit.errors import ConfigError, Interrupted, NotFiniteError, WorkError, is_out_of_memory
 from vitkit.evaluation import Predictions, evaluate_predictions
 from vitkit.model.dropout import dropout_layers
 from vitkit.runtime.threaded_inference import torch_threads
 from vitkit.training.autotune import TunedSettings, tune
 from vitkit.training.checkpoint import TrainingState
-from vitkit.training.data_parallel import DataParallelBackward
+from vitkit.training.data_parallel import DataParallelBackward, Means
 from vitkit.training.ema import ema_decay
 from vitkit.training.fsdp import compile_module, is_sharded, no_sync_unless_last, wrap_ddp
 from vitkit.training.log import StepMetrics
-from vitkit.training.loss import DistillationOutputs, distillation_loss, soft_targets, supervised_loss
+from vitkit.training.objective import ObjectiveModule, as_tensors, check_metrics, is_custom, needs_whole_batch
 from vitkit.training.optim import clip_gradients, set_learning_rate
+from vitkit.training.recipe import Budget
 from vitkit.training.results import predict_test, predict_val
 from vitkit.training.run_dir import record_choice
 from vitkit.training.schedule import image_size, lr_factor
@@ -46,14 +50,25 @@ def dropout_seeds(keys: SampleKeys, layers: int) -> Tensor:
     return torch.from_numpy(((keys.uniform("dropout", layers).T - 0.5) * 2**32).astype(np.int32))
 
 
+def is_better(found: Mapping[str, Any], best: Mapping[str, Any], budget: Budget) -> bool:
+    """Return whether a validation is better than the best one so far, by the metric that the budget names."""
+    if budget.monitor not in found:
+        raise ConfigError(f"budget.monitor={budget.monitor!r}: a validation has {', '.join(found)}")
+    if not best:
+        return True
+    sign = 1 if budget.goal == "max" else -1
+    new, old = (sign * each[budget.monitor] for each in (found, best))
+    return (new, -found["loss"]) > (old, -best["loss"])
+
+
 class Trainer:
     def __init__(self, context: RunContext, state: TrainingState, started: float, interrupts: InterruptHandler) -> None:
         self.context, self.state, self.interrupts = context, state, interrupts
         self.started = started - state.clock.seconds
         self.saved_at = time.monotonic()
-        module = DistillationOutputs(state.model) if context.teacher else state.model
-        self.module = wrap_ddp(module, state.model, context.world)
-        self.dropouts = len(dropout_layers(state.model))
+        module = ObjectiveModule(state.model, context.objective)
+        self.module = wrap_ddp(module, state.model, context.world, all_used=not is_custom(context.objective))
+        self.dropouts = len(dropout_layers(self.module))
         drawn_in_turn = self.dropouts and state.tuned.made and not state.tuned.image_dropout
         self.cores = 1 if drawn_in_turn else context.cores  # threads would draw from one generator in undefined order
         self.plain_backward = DataParallelBackward(self.module, self.cores)
@@ -80,7 +95,10 @@ class Trainer:
             for batch in context.loader.stream(clock.step, self._image_size, context.recipe.machine.workers):
                 if clock.done or self._has_stopped_early():
                     break
-                metrics.add(*self.update(batch), images=context.batch_size)
+                found = self.update(batch)
+                metrics.add(found, images=context.batch_size)
+                if context.on_step and context.world.is_main:
+                    context.on_step(clock.step, found, state.model)
                 report, save, stop = context.world.any(metrics.due, self._save_is_due(), self._stop_is_requested())
                 if report or clock.done:
                     self._report(metrics)
@@ -102,11 +120,11 @@ class Trainer:
                 context.log.info(f"stopped early: no improvement in {state.since_best} validations")
             context.checkpoints.flush(state)
 
-    def update(self, batch: Batch) -> tuple[float, float, float]:
-        """Train on one batch. Return its loss, accuracy and gradient norm. If they are not finite, skip the update."""
+    def update(self, batch: Batch) -> dict[str, float]:
+        """Train on one batch. Return loss, metrics and gradient norm. Skip the update if they are not finite."""
         state, r = self.state, self.context.recipe
         progress = (state.clock.progress_at(state.clock.step) + state.clock.progress_at(state.clock.step + 1)) / 2
-        loss, correct = self._gradients_within_memory(batch)
+        loss, metrics = self._gradients_within_memory(batch)
         norm = clip_gradients(state.optimizers, r.optimizer.clip)
         if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
             set_learning_rate(state.optimizers, lr_factor(progress, r.schedule))
@@ -120,9 +138,9 @@ class Trainer:
         self._clear_gradients()
         self._sync_elapsed()
         state.clock.tick()
-        return float(loss), float(correct) / self.context.batch_size, float(norm)
+        return {"loss": float(loss), **{k: float(v) for k, v in metrics.items()}, "gradient_norm": float(norm)}
 
-    def _gradients_within_memory(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _gradients_within_memory(self, batch: Batch) -> Means:
         """Compute the gradients of a step by `_gradients`. If memory runs out, halve the micro-batch and repeat."""
         seed = int(uniform("step", self.context.recipe.seed, self.state.clock.step, self.context.world.rank) * 2**53)
         while True:
@@ -134,60 +152,60 @@ class Trainer:
                 micro_batch = self.state.tuned.micro_batch or len(batch.labels)
                 if not is_out_of_memory(error) or micro_batch < 2:
                     raise
+                if needs_whole_batch(self.context.objective):
+                    raise WorkError(
+                        "out of memory: the objective needs the whole batch; use a smaller batch"
+                    ) from error
                 if self.context.world.size > 1:  # the other ranks wait in a collective of this step
-                    options = f"--resume --set machine.micro_batch={micro_batch // 2}"
-                    raise WorkError(f"out of memory: continue with {options}") from error
+                    raise WorkError(f"out of memory: resume with machine.micro_batch={micro_batch // 2}") from error
                 self._clear_gradients()
                 self.state.tuned = dataclasses.replace(self.state.tuned, micro_batch=micro_batch // 2)
                 self.context.log.info(f"out of memory: continuing with micro-batches of {micro_batch // 2} images")
 
-    def _gradients(self, batch: Batch, tuned: TunedSettings) -> tuple[Tensor, Tensor]:
-        """Add the gradients of the mean loss to the parameters. Return loss and correct count of the global batch.
+    def _gradients(self, batch: Batch, tuned: TunedSettings) -> Means:
+        """Add the gradients of the mean loss to the parameters. Return loss and metrics of the global batch.
 
         Processes average their gradients, so each weights an image by the number of processes over the global batch.
         All run as many micro-batches as the process with most images; a process without images left runs one with
         weight 0.
         """
-        context = self.context
-        device, recipe, task, ranks = context.world.device, context.recipe, context.task, context.world.size
-        images = task.preprocess.normalize(batch.images.to(device, non_blocking=True))
-        targets = soft_targets(batch.labels.to(device), task.classes, recipe.loss.label_smoothing)
-        images, targets, teacher_targets = self._mix(images, targets, batch)
+        context, device, ranks = self.context, self.context.world.device, self.context.world.size
+        prepared = self._prepare(batch)
         seeds = dropout_seeds(batch.keys, self.dropouts).to(device) if tuned.image_dropout else None
 
-        def loss_fn(module: nn.Module, rows: slice) -> tuple[Tensor, Tensor]:
-            inputs = images[rows], targets[rows]
+        def loss_fn(module: nn.Module, rows: slice) -> Means:
             if seeds is not None:
                 for layer, own in zip(dropout_layers(module), seeds, strict=True):
                     layer.seeds = own[rows]
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=tuned.bf16):
-                if context.teacher is None:
-                    return supervised_loss(module, *inputs, context.class_weights)
-                taught = context.teacher.targets(images[rows]) if teacher_targets is None else teacher_targets[rows]
-                return distillation_loss(module, *inputs, taught, recipe.distill, context.class_weights)
+                loss, metrics = module(prepared[rows])
+            check_metrics(metrics)
+            return loss, as_tensors(metrics, device)
 
-        total, correct = torch.zeros((), device=device), torch.zeros((), device=device)
+        names: list[str] = []
+        total: Tensor | float = 0.0
         most = max_rank_rows(context.batch_size, ranks)
         micro_batch = tuned.micro_batch or most
         parallel = self.compiled_backward if tuned.compile else self.plain_backward
         for start in range(0, most, micro_batch):
-            rows = slice(start, min(start + micro_batch, len(images))) if start < len(images) else slice(0, 1)
-            weight = (rows.stop - rows.start) * ranks / context.batch_size if start < len(images) else 0.0
+            rows = slice(start, min(start + micro_batch, len(prepared))) if start < len(prepared) else slice(0, 1)
+            weight = (rows.stop - rows.start) * ranks / context.batch_size if start < len(prepared) else 0.0
             with no_sync_unless_last(self.module, last=start + micro_batch >= most):
-                loss, hits = parallel.backward(loss_fn, rows, weight)
-            total, correct = total + loss * weight, correct + (hits if weight else 0)
-        sums = context.world.sum(torch.stack([total, correct]))
-        return sums[0] / ranks, sums[1]
+                loss, metrics = parallel.backward(loss_fn, rows, weight)
+            names = list(metrics)
+            total = total + torch.stack([loss, *metrics.values()]) * weight
+        assert isinstance(total, Tensor)
+        mean, *values = context.world.sum(total) / ranks
+        return mean, dict(zip(names, values, strict=True))
 
-    def _mix(self, images: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return images, targets and the teacher's cached targets (None without a cache) after mixup and CutMix."""
-        teacher, augment = self.context.teacher, self.context.recipe.augment
-        cached = teacher.cached_targets(batch, images.device) if teacher else None
-        if cached is None:
-            return (*mixup_cutmix(images, targets, batch.keys, augment), None)
-        images, both = mixup_cutmix(images, torch.cat([targets, cached], dim=1), batch.keys, augment)
-        classes = targets.shape[1]
-        return images, both[:, :classes], both[:, classes:]
+    def _prepare(self, batch: Batch) -> TrainingBatch:
+        """Return the batch on the device: normalised, with soft targets, after mixup and CutMix."""
+        context, recipe, task = self.context, self.context.recipe, self.context.task
+        extra_targets = getattr(context.objective, "extra_targets", None)
+        return prepare_batch(
+            batch, task.preprocess, task.classes, recipe.augment, recipe.loss.label_smoothing, context.world.device,
+            extra=extra_targets(batch.keys) if extra_targets else None,
+        )  # fmt: skip
 
     def _clear_gradients(self) -> None:
         for optimizer in self.state.optimizers:
@@ -204,7 +222,7 @@ class Trainer:
             context.checkpoints.flush(state)
             raise WorkError(
                 f"{MAX_BAD_STEPS} steps in a row without a finite gradient; the last good weights are saved in "
-                f"{context.folder}: --resume with machine.precision=fp32, or start a new run with a lower optimizer.lr"
+                f"{context.folder}: resume with machine.precision=fp32, or start a new run with a lower optimizer.lr"
             )
 
     # ----------------------------------------------------------------------------- validation, log, checkpoints
@@ -214,19 +232,21 @@ class Trainer:
         context, state, started = self.context, self.state, time.monotonic()
         if state.ema:
             state.ema.swap(state.model)
+        self._set_optimizer_mode("eval")
         try:
             evaluation = evaluate_predictions(self._predict_val())
         except NotFiniteError as error:
             raise WorkError(
-                f"the run has diverged: {error}; earlier checkpoints are in {context.folder}: --resume with "
+                f"the run has diverged: {error}; earlier checkpoints are in {context.folder}: resume with "
                 "machine.precision=fp32, or start a new run with a lower optimizer.lr"
             ) from error
         found = {"top1": evaluation.top1, "top5": evaluation.top5, "loss": evaluation.nll, "n": evaluation.n}
+        found |= self._evaluate_objective()
         state.since_best, state.validated_at = state.since_best + 1, state.clock.step
-        better = not state.best or (found["top1"], -found["loss"]) > (state.best["top1"], -state.best["loss"])
-        if better or context.recipe.budget.choose == "last":
+        if is_better(found, state.best, context.recipe.budget) or context.recipe.budget.choose == "last":
             state.best, state.since_best = {"step": state.clock.step, **found}, 0
             context.checkpoints.save_best(state)
+        self._set_optimizer_mode("train")
         if state.ema:
             state.ema.swap(state.model)
         state.clock.validation_seconds = time.monotonic() - started
@@ -238,6 +258,35 @@ class Trainer:
             f"{state.clock.seconds / 60:.1f} min{'  best so far' if is_best else ''}"
         )
 
+    def _evaluate_objective(self) -> dict[str, float]:
+        """Return loss and metrics of a custom objective on the validation images. Every rank computes all of them."""
+        context, task, objective = self.context, self.context.task, self.context.objective
+        if not is_custom(objective) or hasattr(
+            objective, "extra_targets"
+        ):  # such targets exist for training images only
+            return {}
+        loader = PlainLoader(task.val_view, task.val.labels, task.preprocess, context.batch_size, task.classes)
+        module = ObjectiveModule(self.state.model, objective).eval()
+        device, means, rows = context.world.device, StepMetrics(), 0
+        with torch.no_grad(), preserved_rng(device):
+            torch.manual_seed(context.recipe.seed)
+            for batch in loader:
+                if needs_whole_batch(objective) and rows and len(batch) < context.batch_size:
+                    break  # the rest is no whole batch
+                with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.state.tuned.bf16):
+                    loss, metrics = module(batch.to(device))
+                values = {"objective_loss": loss.float(), **as_tensors(metrics, device)}
+                means.add({name: float(value) for name, value in values.items()}, len(batch), weight=len(batch))
+                rows += len(batch)
+        module.train()
+        return means.averages()
+
+    def _set_optimizer_mode(self, mode: Literal["train", "eval"]) -> None:
+        """Tell optimizers that average the weights themselves, as schedule-free ones do, what comes next."""
+        for optimizer in self.state.optimizers:
+            if callable(change := getattr(optimizer, mode, None)):
+                change()
+
     def _predict_val(self) -> Predictions:
         with torch_threads(max(torch.get_num_threads(), self.cores)):
             return predict_val(self.context, self.state.model, self.state.tuned.bf16)
@@ -245,9 +294,10 @@ class Trainer:
     def _report(self, metrics: StepMetrics) -> None:
         context, clock = self.context, self.state.clock
         lr = context.recipe.optimizer.lr * lr_factor(clock.progress, context.recipe.schedule)
-        numbers = metrics.means() | {"lr": lr}
+        numbers = {**metrics.averages(), "images_per_s": metrics.images_per_s, "lr": lr}
         context.log.record(clock.step, epoch=context.epoch(clock.step), **numbers)
-        text = f"loss {numbers['loss']:.3f} acc {numbers['accuracy']:.1%} {numbers['images_per_s']:,.0f} img/s"
+        shown = f"acc {numbers['accuracy']:.1%}" if "accuracy" in numbers else ""
+        text = f"loss {numbers['loss']:.3f} {shown} {numbers['images_per_s']:,.0f} img/s"
         context.log.show_progress(clock.step, clock.total, text)
 
     def _save(self) -> None:
@@ -281,6 +331,7 @@ class Trainer:
     def tune(self) -> None:
         """Choose precision, compilation and number of steps. A resumed run keeps the choices of its first start."""
         context, state, clock = self.context, self.state, self.state.clock
+        self._set_optimizer_mode("train")
         if not state.tuned.made:
             state.tuned = tune(context.recipe, clock.total, context.world)
         context.world.on_main(lambda: record_choice(context.folder, state.tuned.description, self.cores))

@@ -131,6 +131,8 @@ def write_model(model: ViT, out: str | Path, to: str) -> WrittenModel:
     """Write a folder of weights and config for the library `to`; one file if `out` ends in .safetensors or .npz."""
     if to not in TARGETS:
         raise UnknownNameError("layout to write", to, TARGETS)
+    if type(model) is not ViT:
+        raise WeightsError(f"{to} cannot store a {type(model).__name__}: other libraries have no such model")
     state = {key: tensor.detach().cpu().float() for key, tensor in model.state_dict().items()}
     layout, tensors, config = _export(state, model.config, to)
     notes = []

@@ -44,7 +44,8 @@ class Layout:
     # The tensor and axis whose length is the number of heads
     heads_axis: tuple[str, int] | None = None
     body: str = ""  # the prefix of everything but the classifier
-    # Config values that the layout can store, if restricted: values, types or ranges. None: import only
+    # Config values that the layout can store: values, types or ranges. A field that is not listed must have its
+    # default, unless shapes show it (`state_dict.py`). None: import only
     supports: Mapping[str, tuple[Any, ...]] | None = None
     # Rewrites of state_dict.py that bring a model into a form that the layout can store
     rewrites: tuple[str, ...] = ("sincos positions to table", "zero class position")
@@ -83,19 +84,6 @@ HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 CLIP = dict(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711), crop_fraction=1.0)
 GELU = dict(mlp="gelu", norm_eps=1e-6)
 
-# Options of few published models, which no other layout than vitkit's stores
-NEW_OPTIONS: dict[str, tuple[Any, ...]] = {
-    "drop_remainder": (False,), "patch_norm": (False,), "norm": ("layer",), "sub_norm": ("none",),
-    "final_norm": ("tokens", "pooled"), "pool_heads": (0,), "pool_mlp_width": (0,), "rope_unit": ("image",),
-    "rope_base": (100.0,), "rope_offset": (0.0,), "rope_grid": (None,),
-}  # fmt: skip
-PLAIN: dict[str, tuple[Any, ...]] = {
-    **NEW_OPTIONS,
-    "stem": ((),), "class_token": (True,), "distillation": (False,), "registers": (0,), "position": ("learned",),
-    "pre_norm": (False,), "qk_norm": (False,), "layer_scale": (None,), "pooling": ("cls",), "final_norm": ("tokens",),
-    "head_hidden": (0,), "mlp": ("gelu",),
-}  # fmt: skip
-
 _OWN_BLOCK = own_names(
     "blocks.{i}.norm1", "blocks.{i}.attn.qkv", "blocks.{i}.attn.q_norm", "blocks.{i}.attn.k_norm",
     "blocks.{i}.attn.proj", "blocks.{i}.ls1.gamma", "blocks.{i}.norm2", "blocks.{i}.ls2.gamma",
@@ -128,8 +116,10 @@ TIMM = Layout(
         (r"^head\.(mlp|last_layer)\.", "DINO's projection head, used in pre-training only"),
     ),
     preprocess=IMAGENET,
-    supports={**NEW_OPTIONS, "stem": ((),), "position": ("learned", "none"), "head_hidden": (0,),
-              "norm_eps": (1e-6, 1e-5), "pooling": ("cls", "mean", "mean_all", "attention", "attention_patches")},
+    supports={"position": ("learned", "none"), "final_norm": ("tokens", "pooled"),
+              "norm_eps": (1e-6, 1e-5), "pooling": ("cls", "mean", "mean_all", "attention", "attention_patches"),
+              "class_token": (bool,), "distillation": (bool,), "registers": (0, int), "pre_norm": (bool,),
+              "qk_norm": (bool,), "layer_scale": (None, float), "mlp": ("gelu", "gelu_tanh", "quick_gelu", "swiglu")},
     zero_keys=(
         (r"^patch_embed\.proj\.bias$", "timm has no patch bias before a norm"),
         (r"^blocks\.\d+\.(attn\.proj|mlp\.fc[12])\.bias$", "AIMv2 has no such bias"),
@@ -156,7 +146,7 @@ DINOV2 = Layout(
     config={**GELU, "position_antialias": False, "position_offset": 0.1},
     heads={384: 6, 768: 12, 1024: 16, 1536: 24},
     preprocess=IMAGENET,
-    supports={**PLAIN, "layer_scale": (float,), "mlp": ("gelu", "swiglu"), "num_classes": (0,), "norm_eps": (1e-6,)},
+    supports={"layer_scale": (float,), "mlp": ("gelu", "swiglu"), "num_classes": (0,), "norm_eps": (1e-6,)},
 )  # fmt: skip
 DINOV2_REGISTERS = replace(
     DINOV2,
@@ -235,7 +225,7 @@ HF_VIT = Layout(
     required=("heads", "mlp", "norm_eps"),
     preprocess={**HALF, "fit": "squash", "crop_fraction": 1.0, "interpolation": "bilinear"},
     body="vit.",
-    supports={**PLAIN, "mlp": _HF_ACTS},
+    supports={"mlp": _HF_ACTS},
 )
 HF_DEIT = replace(
     HF_VIT,
@@ -249,7 +239,7 @@ HF_DEIT = replace(
     ),
     preprocess=IMAGENET,
     body="deit.",
-    supports={**PLAIN, "distillation": (True,), "mlp": _HF_ACTS},
+    supports={"distillation": (True,), "mlp": _HF_ACTS},
 )
 HF_DINOV2 = Layout(
     "hf-dinov2",
@@ -277,7 +267,7 @@ HF_DINOV2 = Layout(
     heads={384: 6, 768: 12, 1024: 16, 1536: 24},
     preprocess=IMAGENET,
     body="dinov2.",
-    supports={**PLAIN, "layer_scale": (float,), "pooling": ("cls", "cls_mean"), "mlp": (*_HF_ACTS, "swiglu")},
+    supports={"layer_scale": (float,), "pooling": ("cls", "cls_mean"), "mlp": (*_HF_ACTS, "swiglu")},
     rewrites=("sincos positions to table", "zero class position", "widen classifier to token and mean"),
 )  # fmt: skip
 
@@ -316,7 +306,7 @@ HF_DINOV3 = Layout(
     config=dict(mlp="gelu", norm_eps=1e-5, position="rotary"),
     heads={384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32},
     preprocess={**IMAGENET, "crop_fraction": 1.0},
-    supports={**PLAIN, "registers": (int,), "layer_scale": (float,), "mlp": (*_HF_ACTS, "swiglu"),
+    supports={"registers": (int,), "layer_scale": (float,), "mlp": (*_HF_ACTS, "swiglu"),
               "position": ("rotary",), "rope_base": (float,), "num_classes": (0,)},
     rewrites=("empty register tensor",),
 )  # fmt: skip
@@ -344,7 +334,7 @@ TORCHVISION = Layout(
     config=GELU,
     heads={768: 12, 1024: 16, 1280: 16},
     preprocess={**IMAGENET, "interpolation": "bilinear"},
-    supports={**PLAIN, "num_classes": (range(1, 1 << 30),), "in_channels": (3,), "qkv_bias": (True,),
+    supports={"num_classes": (range(1, 1 << 30),), "in_channels": (3,), "qkv_bias": (True,),
               "head_hidden": (int,), "norm_eps": (1e-6,)},
 )  # fmt: skip
 
@@ -368,7 +358,7 @@ def _google(attention: str, mlp: str, norm2: str, position: str) -> tuple[KeyRul
     )
 
 
-_GOOGLE = {**PLAIN, "qkv_bias": (True,), "head_hidden": (int,), "mlp": ("gelu", "gelu_tanh"), "norm_eps": (1e-6,)}
+_GOOGLE = {"qkv_bias": (True,), "head_hidden": (int,), "mlp": ("gelu", "gelu_tanh"), "norm_eps": (1e-6,)}
 
 NPZ = Layout(
     "npz",

@@ -23,7 +23,7 @@ from safetensors.torch import save
 from vitkit.atomic import sha256, write_atomic, write_json
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import ConfigError, WeightsError
-from vitkit.model import ModelInfo, ViT, ViTConfig
+from vitkit.model import ModelInfo, ViT, ViTConfig, create_model, find_model_class
 from vitkit.version import __version__
 from vitkit.weights import hub
 from vitkit.weights.metadata import LoadReport
@@ -43,16 +43,25 @@ class ModelDir:
     config: ViTConfig
     info: ModelInfo
     weights_sha256: str
+    class_name: str = ""  # of a subclass of ViT
+    class_module: str = ""
+
+    @property
+    def model_class(self) -> type[ViT]:
+        return find_model_class(self.class_name, self.class_module) if self.class_name else ViT
 
 
 def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) -> Path:
     """Write a model folder with the metadata `info` (default: `model.info`) and return its path.
 
-    The config, which contains the digest of the weights, is written last: an interrupted save is detected.
+    A subclass of ViT is stored by its name: import it before you load the folder. A model whose class and config do not
+    define all of its tensors, such as one with a replaced head, is refused. The config, which contains the digest of
+    the weights, is written last: an interrupted save is detected.
     """
     info = info or model.info
     if info.class_names and len(info.class_names) != model.config.num_classes:
         raise WeightsError(f"{len(info.class_names)} class names for a model of {model.config.num_classes} classes")
+    _check_defined(model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     weights = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
@@ -63,8 +72,21 @@ def save_model(model: ViT, folder: str | Path, info: ModelInfo | None = None) ->
         write_atomic(folder / IMAGES, safetensors.numpy.save(dict(info.image_keys)))
     else:
         (folder / IMAGES).unlink(missing_ok=True)
-    write_json(folder / CONFIG, to_config_json(model.config, info, sha256(weights)))
+    write_json(folder / CONFIG, to_config_json(model, info, sha256(weights)))
     return folder
+
+
+def _check_defined(model: ViT) -> None:
+    """Raise if the class and the config of the model do not define the tensors that it has."""
+    defined = create_model(model.config, device="meta", model_class=type(model)).state_dict()
+    found = model.state_dict()
+    for name in (*found, *defined):
+        if name not in defined or name not in found or found[name].shape != defined[name].shape:
+            state = "has another shape in" if name in defined and name in found else "is not in both the model and"
+            raise WeightsError(
+                f"cannot save this {type(model).__name__}: {name} {state} the architecture of its config: define "
+                "your changes in a subclass of ViT, or use reset_classifier for another number of classes"
+            )
 
 
 def find_model_dir(source: Path) -> ModelDir | None:
@@ -96,17 +118,19 @@ def load_model_dir(model_dir: ModelDir) -> tuple[ViT, LoadReport]:
     if sha256(path) != model_dir.weights_sha256:
         raise WeightsError(f"{path} is not the file that {CONFIG} describes (SHA-256 differs): damaged or replaced")
     tensors, _ = read_tensors(path)
-    model, _ = build_model(model_dir.config, tensors, path)
+    model, _ = build_model(model_dir.config, tensors, path, model_class=model_dir.model_class)
     model.info = model_dir.info.replace(image_keys=_read_image_keys(model_dir.path / IMAGES))
     return model, LoadReport(str(model_dir.path), "vitkit", model_dir.config, len(tensors))
 
 
-def to_config_json(config: ViTConfig, info: ModelInfo, weights_sha256: str = "") -> dict[str, Any]:
+def to_config_json(model: ViT, info: ModelInfo, weights_sha256: str = "") -> dict[str, Any]:
     """Return the contents of config.json."""
+    own = type(model)
     values = {
         "model_type": "vitkit",
         "vitkit_version": __version__,
-        "model": config.to_dict(),
+        **({} if own is ViT else {"class": own.__qualname__, "module": own.__module__}),
+        "model": model.config.to_dict(),
         "class_names": list(info.class_names),
         "preprocess": info.preprocess.to_dict() if info.preprocess else None,
         "recipe": dict(info.recipe),
@@ -149,7 +173,8 @@ def _parse(path: Path, values: dict[str, Any]) -> ModelDir:
             license=values["license"],
             origin=values.get("origin", {}),
         )
-        return ModelDir(path.parent, ViTConfig.from_dict(values["model"]), info, values["weights_sha256"])
+        config, own_class = ViTConfig.from_dict(values["model"]), (values.get("class", ""), values.get("module", ""))
+        return ModelDir(path.parent, config, info, values["weights_sha256"], *own_class)
     except (KeyError, AttributeError, TypeError) as error:
         raise WeightsError(f"{path} is damaged: {type(error).__name__} {error}") from error
     except ConfigError as error:

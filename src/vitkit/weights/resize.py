@@ -43,7 +43,7 @@ def adapt_model(
         if info.preprocess is not None:
             info = info.replace(preprocess=info.preprocess.replace(size=new.image_size))
     if changes:
-        model, _ = build_model(new, state, "the adapted model")
+        model, _ = build_model(new, state, "the adapted model", model_class=type(model))
     model.info = info
     if num_classes is not None and num_classes != old.num_classes:
         changes.append(_reset_classes(model, num_classes))

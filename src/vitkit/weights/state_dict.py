@@ -4,6 +4,7 @@ The tables of `layouts.py` are applied in both directions. Rewrites change tenso
 the model computes: they bring a model into a form that a layout can store.
 """
 
+import dataclasses
 import hashlib
 import math
 import re
@@ -143,17 +144,27 @@ def export_state_dict(layout: Layout, tensors: Mapping[str, Tensor], config: ViT
     return found
 
 
+# Fields that every layout stores as shapes, or that do not change what the model computes at its own image size
+_ANY_VALUE = {
+    "image_size", "patch_size", "in_channels", "patch_embed", "class_position", "width", "depth", "heads", "head_width",
+    "mlp_width", "qkv_bias", "num_classes", "init", "dropout", "attention_dropout", "drop_path",
+    "position_resample", "position_antialias", "position_offset",
+}  # fmt: skip
+
+
 def unsupported_feature(layout: Layout, config: ViTConfig) -> str | None:
     """Return a sentence about the first feature that the layout cannot store, or None.
 
-    Another norm epsilon is allowed: `write_model` reports it.
+    A field that the layout does not list must have its default. Another norm epsilon is allowed: `write_model` reports
+    it.
     """
     if layout.supports is None:
         return f"{layout.name} can be read but not written"
-    for name, allowed in layout.supports.items():
-        value = getattr(config, name)
-        if name != "norm_eps" and not any(_allows(a, value) for a in allowed):
-            return f"{layout.name} cannot store a model with {name}={value!r}"
+    for field in dataclasses.fields(ViTConfig):
+        value = getattr(config, field.name)
+        allowed = layout.supports.get(field.name, () if field.name in _ANY_VALUE else (field.default,))
+        if allowed and field.name != "norm_eps" and not any(_allows(a, value) for a in allowed):
+            return f"{layout.name} cannot store a model with {field.name}={value!r}"
     if config.heads * config.head_width != config.width:
         return f"{layout.name} cannot store {config.heads} heads of {config.head_width} in a width of {config.width}"
     return None
@@ -331,14 +342,18 @@ def pair_rotary_channels(state: State, config: ViTConfig, order: str) -> State:
 
 
 def build_model(
-    config: ViTConfig, tensors: Mapping[str, Tensor], where: object, zero_keys: Sequence[tuple[str, str]] = ()
+    config: ViTConfig,
+    tensors: Mapping[str, Tensor],
+    where: object,
+    zero_keys: Sequence[tuple[str, str]] = (),
+    model_class: type[ViT] = ViT,
 ) -> tuple[ViT, dict[str, str]]:
     """Return a model with these weights, in eval mode, and the reason for each tensor that was filled with zeros.
 
     The tensors must be complete, of the right shape and finite. Only tensors that a pattern of `zero_keys` names may be
     absent, and then all of them.
     """
-    model = create_model(config, device="meta")
+    model = create_model(config, device="meta", model_class=model_class)
     expected = model.state_dict()
     missing = sorted(expected.keys() - tensors.keys())
     zero_keys = [(pattern, why) for pattern, why in zero_keys if not any(re.search(pattern, key) for key in tensors)]
@@ -353,6 +368,8 @@ def build_model(
             raise WeightsError(f"{where}: {key} is {tuple(tensor.shape)}, expected {tuple(expected[key].shape)}")
         if not (tensor.sum().isfinite() or tensor.isfinite().all()):  # a finite sum proves it, and is cheaper
             raise WeightsError(f"{where}: {key} contains NaN or infinite values")
+    if next(model.buffers(), None) is not None:  # those that no file holds are computed when the model is built
+        model = create_model(config, model_class=model_class)
     model.load_state_dict(tensors, strict=True, assign=True)
     return model.requires_grad_().eval(), filled
 

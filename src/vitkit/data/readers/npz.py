@@ -2,7 +2,9 @@
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,17 +21,22 @@ def read_npz(path: Path) -> Dataset:
             arrays = {key: file[key] for key in file.files}
     except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as .npz arrays ({error})") from error
+    return read_arrays(arrays, path.stem, str(path))
+
+
+def read_arrays(arrays: Mapping[str, Any], name: str = "arrays", where: str = "arrays") -> Dataset:
+    """Return the data set of arrays or tensors with the names of an .npz: `train_images`, `train_labels` and so on."""
     splits = {}
     for split in SPLITS:
         if f"{split}_images" in arrays:
             if f"{split}_labels" not in arrays:
-                raise DataError(f"{path}: {split}_images without {split}_labels")
-            images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
-            splits[split] = images, check_arrays(images, labels, f"{path}: {split}")
+                raise DataError(f"{where}: {split}_images without {split}_labels")
+            images, labels = np.asarray(arrays[f"{split}_images"]), np.asarray(arrays[f"{split}_labels"])
+            splits[split] = images, check_arrays(images, labels, f"{where}: {split}")
     if not splits:
-        raise DataError(f"{path}: no train_images, val_images or test_images; it has {shorten(arrays, 8)}")
+        raise DataError(f"{where}: no train_images, val_images or test_images; it has {shorten(arrays, 8)}")
     names = [str(n) for n in arrays["class_names"]] if "class_names" in arrays else None
-    return from_arrays(path.stem, splits, names)
+    return from_arrays(name, splits, names)
 
 
 def check_arrays(images: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
