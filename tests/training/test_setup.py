@@ -1,6 +1,7 @@
 """Set-up: batch size, model, class weights, and what is refused before a run."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def test_a_run_is_not_resumed_with_another_architecture_of_the_same_name(tmp_pat
     run(tmp_path)
     path = tmp_path / "checkpoints" / "config.json"
     before = path.read_text(encoding="utf-8")
-    path.write_text(before.replace('"mlp_width": 32', '"mlp_width": 48'), encoding="utf-8")
+    changed = re.sub(r',\s*"config_sha256": "\w+"', "", before.replace('"mlp_width": 32', '"mlp_width": 48'))
+    path.write_text(changed, encoding="utf-8")
     with pytest.raises(UsageError, match="another architecture under the name"):
         run(tmp_path, resume=True)
     path.write_text(before, encoding="utf-8")

@@ -41,7 +41,8 @@ def infer_config(
     `given` comes from sidecar files or the caller. `defaults` come from the code of the layout's library, and so does
     the number of `heads` at each width. Raise if a `required` value is not given.
     """
-    shown = _from_shapes(tensors, where)
+    check_complete(tensors, where)
+    shown = _from_shapes(tensors)
     given = {
         key: as_pair(value) if key in ("image_size", "patch_size", "rope_grid") else value
         for key, value in given.items()
@@ -79,7 +80,8 @@ def _default_pooling(tensors: Tensors) -> str:
     return "mean" if "fc_norm.weight" in tensors or "cls_token" not in tensors else "cls"
 
 
-def _from_shapes(tensors: Tensors, where: object) -> Values:
+def check_complete(tensors: Tensors, where: object) -> None:
+    """Raise if a tensor that every ViT has is missing or has another number of axes, or if a block is missing."""
     if absent := next((key for key in _REQUIRED if key not in tensors), None):
         raise WeightsError(f"{where} is incomplete: {absent}, which every ViT has, is missing")
     for key, axes in _AXES.items():
@@ -88,6 +90,9 @@ def _from_shapes(tensors: Tensors, where: object) -> Values:
     numbers = {int(key.split(".")[1]) for key in tensors if key.startswith("blocks.")}
     if gap := next((i for i in range(len(numbers)) if i not in numbers), None):
         raise WeightsError(f"{where} is incomplete: it has a block {max(numbers)} but no block {gap}")
+
+
+def _from_shapes(tensors: Tensors) -> Values:
     width, channels, *patch = tensors["patch_embed.proj.weight"].shape
     mlp_width = tensors["blocks.0.mlp.fc2.weight"].shape[1]
     classes, pooled_width = tensors["head.weight"].shape if "head.weight" in tensors else (0, width)
@@ -95,7 +100,7 @@ def _from_shapes(tensors: Tensors, where: object) -> Values:
         "patch_size": tuple(patch),
         "in_channels": channels,
         "width": width,
-        "depth": len(numbers),
+        "depth": len({key.split(".")[1] for key in tensors if key.startswith("blocks.")}),
         "mlp_width": mlp_width,
         "class_token": "cls_token" in tensors,
         "distillation": "dist_token" in tensors,

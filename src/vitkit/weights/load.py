@@ -12,7 +12,7 @@ from vitkit.data.preprocess import Preprocess
 from vitkit.errors import WeightsError
 from vitkit.model import ModelInfo, ViT, ViTConfig
 from vitkit.weights import architectures, hub
-from vitkit.weights.infer_config import infer_config
+from vitkit.weights.infer_config import check_complete, infer_config
 from vitkit.weights.layouts import TIMM, Layout
 from vitkit.weights.metadata import LoadReport
 from vitkit.weights.model_dir import find_model_dir, load_model_dir
@@ -128,6 +128,7 @@ def load_foreign_checkpoint(
     layout = detect_layout(raw, path)
     state = import_state_dict(layout, raw, path)
     tensors = _as_float32(state.tensors, path)
+    check_complete(tensors, path)
     known = {**sidecar.config, **({"heads": state.heads} if state.heads else {}), **(overrides or {})}
     by_name: list[str] = []
     if layout is TIMM:
