@@ -148,5 +148,5 @@ def _describe_unknown(tokens: Sequence[str], command: type) -> str:
     options = [token.partition("=")[0] for token in tokens if token.startswith("--")]
     if not options:
         return f"unexpected argument {tokens[0]!r}"
-    near = difflib.get_close_matches(options[0], flags(command), n=1)
+    near = difflib.get_close_matches(options[0], flags(command), n=1, cutoff=0.7)
     return f"unknown option {options[0]}{suggest(options[0], near) if near else ''}"

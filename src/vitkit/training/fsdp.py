@@ -39,8 +39,7 @@ def shard_model(model: ViT, world: World, bf16: bool) -> None:
     for each in (*model.blocks, model):  # images are cast when they enter the model; inside, autocast does it
         policy = MixedPrecisionPolicy(**dtypes, cast_forward_inputs=each is model)
         fully_shard(each, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-    for method in ("forward_heads", "forward_features"):  # objectives may call these instead of forward
-        register_fsdp_forward_method(model, method)
+    register_fsdp_forward_method(model, "forward_heads")  # distillation calls this instead of forward
 
 
 def is_sharded(model: nn.Module) -> bool:
