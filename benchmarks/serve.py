@@ -23,7 +23,7 @@ import psutil
 from heading import heading
 from PIL import Image
 
-from vitkit.export.calibration import sample_crops
+from vitkit.export.sample_photographs import sample_crops
 from vitkit.inference import Predictor
 
 MOST_REQUESTS = 50_000

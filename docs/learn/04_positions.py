@@ -174,7 +174,7 @@ source(resample_table)
 
 
 # %%
-def wrapped(table, old, new, mode):
+def wrapped(table, old, new, mode, *options):
     """The mistake: rows of the table in their order, begun again when they run out, whatever the grid."""
     return table.repeat(math.ceil(new[0] * new[1] / len(table)), 1)[: new[0] * new[1]]
 

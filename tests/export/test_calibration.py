@@ -8,8 +8,6 @@ from tests.inference.conftest import NAMES, PREPROCESS
 from vitkit.export.calibration import (
     parity_images_from_data,
     parity_images_from_samples,
-    sample_crops,
-    sample_photographs,
     training_data_options,
 )
 
@@ -47,11 +45,6 @@ def test_samples_have_the_channels_of_the_model_and_do_not_calibrate(channels: i
     assert images.pixels.shape == (32, 16, 16, channels)
     assert images.calibration is None
     assert images.labels is None
-
-
-def test_sample_crops_are_the_same_in_every_process() -> None:
-    assert sample_photographs()
-    assert all(np.array_equal(a, b) for a, b in zip(sample_crops(6), sample_crops(6), strict=True))
 
 
 def test_training_data_are_used_only_if_they_are_on_this_machine(tmp_path: Path) -> None:

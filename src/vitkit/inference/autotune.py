@@ -18,8 +18,8 @@ import torch
 from vitkit.atomic import write_json
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import VitkitError, WorkError
-from vitkit.export.calibration import parity_images_from_samples
 from vitkit.export.runtimes import softmax
+from vitkit.export.sample_photographs import sample_pixels
 from vitkit.inference.engines import Engine, cache_key, machine, make_engine
 from vitkit.model import ViT
 from vitkit.runtime.cache_dir import cache_folder
@@ -102,7 +102,7 @@ class _Trial:
 def _run_trial(engines: dict[str, Engine], preprocess: Preprocess, batch_size: int) -> _Trial:
     pixels = np.zeros((batch_size, *preprocess.size, preprocess.channels), np.uint8)
     seconds = medians(time_calls({name: partial(engine, pixels) for name, engine in engines.items()}, _ROUNDS))
-    photographs = parity_images_from_samples(preprocess).pixels
+    photographs = sample_pixels(preprocess)
     scores = {name: softmax(engine(photographs)) for name, engine in engines.items()}
     differences = {name: float(np.abs(found - scores["eager"]).max()) for name, found in scores.items()}
     return _Trial(seconds, differences, {name: _BOUNDS[_precision(engine)] for name, engine in engines.items()})

@@ -11,7 +11,7 @@ from PIL import Image
 from vitkit.data.decode import SUFFIXES
 from vitkit.data.preprocess import Preprocess
 from vitkit.errors import DataError
-from vitkit.export.calibration import sample_photographs
+from vitkit.export.sample_photographs import sample_photographs
 from vitkit.serve.decoder_pool import check_format
 from vitkit.serve.errors import APIError
 
