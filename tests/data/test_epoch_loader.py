@@ -92,3 +92,8 @@ def test_no_images_or_no_batch_size_is_an_error(digits: Dataset) -> None:
         make_loader(digits.splits["val"], PREPROCESS, batch_size=0)
     with pytest.raises(InputError, match="0 images"):
         make_loader(digits.splits["val"].subset(np.arange(0)), PREPROCESS)
+
+
+def test_a_data_set_instead_of_a_split_is_refused() -> None:
+    with pytest.raises(InputError, match=r"takes a split, not Dataset: give data\.splits\['train'\]"):
+        make_loader(vitkit.open_data("digits"), PREPROCESS)  # type: ignore[arg-type]

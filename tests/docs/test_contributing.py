@@ -24,9 +24,9 @@ CHANGES = {
             "        self.norm_pre = make_norm",
         ),
         (
-            "return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), self.rope(grid, images.device)",
+            "return self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1))), rope",
             "x = self.norm_pre(self.pos_drop(torch.cat(tokens, dim=1)))\n"
-            "        return (x if self.toy is None else x * self.toy), self.rope(grid, images.device)",
+            "        return (x if self.toy is None else x * self.toy), rope",
         ),
     ],
     "src/vitkit/model/init.py": [

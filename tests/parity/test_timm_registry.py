@@ -113,6 +113,7 @@ def test_the_name_of_the_architecture_can_be_given_or_be_the_file_name(timm, tmp
     images = random_images((64, 64))
     for path, options in (
         (tmp_path / "weights.safetensors", {"architecture": "vit_small_patch16_dinov3"}),
+        (tmp_path / "weights.safetensors", {"architecture": "timm/vit_small_patch16_dinov3.lvd1689m"}),
         (tmp_path / "vit_small_patch16_dinov3.lvd1689m.safetensors", {}),
     ):
         save_file(theirs.state_dict(), path)
@@ -120,6 +121,8 @@ def test_the_name_of_the_architecture_can_be_given_or_be_the_file_name(timm, tmp
         assert report.architecture == "vit_small_patch16_dinov3"
         assert_near(ours(images), theirs(images))
     assert any("from the file name" in line for line in report.assumed)
+    with pytest.raises(WeightsError, match="is not a vit_small_patch16_224: a checkpoint"):
+        load_model(path, architecture="vit_small_patch16_224")
 
 
 @torch.no_grad()
@@ -171,3 +174,32 @@ def test_the_config_that_timm_writes_has_what_the_reader_expects(timm, tmp_path)
     theirs, arguments = small(timm)
     values = json.loads((hub_folder(timm, theirs, arguments, tmp_path) / "config.json").read_text(encoding="utf-8"))
     assert {"architecture", "model_args", "pretrained_cfg", "global_pool"} <= values.keys()
+
+
+def test_normalisation_by_name_is_that_of_all_weights_that_timm_publishes(timm):
+    from vitkit.weights.architectures import by_name, normalisation
+
+    checked = 0
+    for module in ("vision_transformer", "deit", "eva"):
+        for full in timm.list_models(module=module, include_tags=True):
+            name, cfg = full.split(".")[0], timm.get_pretrained_cfg(full)
+            try:
+                by_name(name, "here")
+            except WeightsError:
+                continue
+            if cfg is None or not (cfg.hf_hub_id or cfg.url) or (known := normalisation(name)) is None:
+                continue
+            assert known["mean"] == pytest.approx(cfg.mean, abs=1e-3), full
+            assert known["std"] == pytest.approx(cfg.std, abs=1e-3), full
+            checked += 1
+    assert checked > 150
+
+
+def test_a_named_file_whose_published_weights_differ_has_no_preprocessing(timm, tmp_path):
+    theirs = timm.create_model("vit_tiny_patch16_224", depth=2)
+    save_file(theirs.state_dict(), tmp_path / "vit_tiny_patch16_224.augreg_in1k.safetensors")
+    model, report = load_with_report(tmp_path / "vit_tiny_patch16_224.augreg_in1k.safetensors")
+    assert model.info.preprocess is None
+    assert any(
+        line.startswith("no preprocessing: published weights of vit_tiny_patch16_224") for line in report.assumed
+    )

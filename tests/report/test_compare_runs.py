@@ -92,3 +92,9 @@ def test_the_command_compares_two_recipes(
     assert "The two recipes" in page
     assert "A–B" in page
     assert "not of the recipes" in page
+
+
+def test_a_path_instead_of_a_list_is_one_run(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a", 0, 60), write_run(tmp_path / "b", 0, 70)
+    with pytest.raises(UsageError, match="a has 1 run: a recipe needs at least 2 seeds"):
+        compare_runs(str(a), [b])

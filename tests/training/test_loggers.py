@@ -10,7 +10,7 @@ import pytest
 
 import vitkit
 from tests.training.small import recipe
-from vitkit.errors import MissingExtraError, UnknownNameError
+from vitkit.errors import ConfigError, MissingExtraError, UnknownNameError
 from vitkit.training import loggers
 from vitkit.training.loggers import BackgroundLogger, MlflowLogger, TensorBoardLogger, WandbLogger, make_loggers
 from vitkit.training.train import train
@@ -133,3 +133,10 @@ def test_wandb_keeps_one_run_over_a_resume(tmp_path: Path) -> None:
         logger.close()
     assert ids[0] == ids[1]
     assert list((tmp_path / "wandb").glob("offline-run-*"))
+
+
+def test_what_is_no_logger_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="is no logger: it needs a method `start`"):
+        make_loggers([object()])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="is no logger: it needs an instance, not a class"):
+        make_loggers([Recorder])  # type: ignore[list-item]

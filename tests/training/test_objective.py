@@ -168,3 +168,9 @@ def test_model_and_data_are_given_in_python(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="model is a Linear: train needs a ViT"):
         train(plain, tmp_path / "c", quiet=True, model=nn.Linear(2, 2), data=arrays)  # type: ignore[arg-type]
     assert not (tmp_path / "c").exists()
+
+
+def test_an_objective_that_returns_only_a_loss_is_refused(tmp_path: Path) -> None:
+    recipe = get_recipe("digits").override(CHANGES)
+    with pytest.raises(ConfigError, match=r"the objective returned Tensor: expected a pair \(loss, metrics\)"):
+        train(recipe, tmp_path / "run", objective=lambda model, batch: model(batch.images).mean(), quiet=True)

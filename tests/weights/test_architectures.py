@@ -5,7 +5,15 @@ import torch
 
 from vitkit.errors import WeightsError
 from vitkit.model import ViTConfig, create_model
-from vitkit.weights.architectures import FAMILIES, UNSUPPORTED, by_name, by_tensors, find_traits, name_of_file
+from vitkit.weights.architectures import (
+    FAMILIES,
+    UNSUPPORTED,
+    by_name,
+    by_tensors,
+    find_traits,
+    name_of_file,
+    normalisation,
+)
 
 
 def state(**options):
@@ -72,3 +80,10 @@ def test_traits_are_those_of_the_tensors():
     found = find_traits(list(gated), {key: torch.empty(tensor.shape, device="meta") for key, tensor in gated.items()})
     expected = {"reg": True, "gated": True, "sub": "mlp", "rms": True, "pool": True, "pre_norm": False}
     assert {key: found[key] for key in expected} == expected
+
+
+def test_mean_and_deviation_are_known_only_if_all_published_weights_agree():
+    assert normalisation("deit_tiny_patch16_224")["mean"][0] == 0.485
+    assert normalisation("vit_so400m_patch14_siglip_384")["mean"] == (0.5, 0.5, 0.5)
+    assert normalisation("vit_base_patch32_clip_quickgelu_224")["std"][0] == 0.26862954
+    assert normalisation("vit_base_patch16_224") is None  # AugReg's mean is 0.5, that of others ImageNet's

@@ -27,6 +27,6 @@ class Report:
             print_json({"report": str(path), **({"recipes": recipes.to_dict()} if recipes else {})})
         else:
             if recipes:
-                console().print(recipes.summary("RUN_FOLDERS", "--against"), markup=False, soft_wrap=True)
+                console().print(recipes.summary(self.run_folders[0], self.against[0]), markup=False, soft_wrap=True)
             console().print(f"report  {path}", markup=False)
         return 0

@@ -97,6 +97,8 @@ def make_loader(
     `workers` are decoding processes; 0 means threads. `num_classes` is by default the largest label plus one.
     Unreadable images are left out; above the fraction `corrupt_limit` they are an error.
     """
+    if not isinstance(split, Split):
+        raise InputError(f"make_loader takes a split, not {type(split).__name__}: give data.splits['train']")
     if batch_size < 1 or not len(split):
         raise InputError(f"batch_size={batch_size} and {len(split)} images: a loader needs at least 1 of both")
     classes = num_classes or int(split.labels.max()) + 1

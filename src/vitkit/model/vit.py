@@ -279,7 +279,7 @@ def find_model_class(name: str, module: str = "") -> type[ViT]:
     found = [each for each in _subclasses(ViT) if each.__qualname__ == name]
     if not found:
         known = [each.__qualname__ for each in _subclasses(ViT)]
-        raise UnknownNameError("model class", name, known, f"import the module that defines it ({module}) first")
+        raise UnknownNameError("model class", name, known, f"import {module} in Python before you load the model")
     return next((each for each in reversed(found) if each.__module__ == module), found[-1])
 
 

@@ -56,7 +56,7 @@ def compare_runs(a: Sequence[str | Path], b: Sequence[str | Path]) -> RecipeComp
     Runs of the same seed that were evaluated on the same images are compared in pairs, which removes what the seed and
     the images contribute. Otherwise the interval is Welch's, for unequal variances.
     """
-    sides = [[read_run(folder) for folder in runs] for runs in (a, b)]
+    sides = [[read_run(folder) for folder in ([runs] if isinstance(runs, str | Path) else runs)] for runs in (a, b)]
     for name, runs in zip("ab", sides, strict=True):
         _check(name, runs)
     split = "test" if all(run.split == "test" for runs in sides for run in runs) else "val"

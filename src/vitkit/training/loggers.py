@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vitkit.atomic import write_atomic
-from vitkit.errors import UnknownNameError
+from vitkit.errors import ConfigError, UnknownNameError
 from vitkit.runtime.packages import require_package
 
 MAX_PENDING = 10_000  # records that wait for a logger that fails
@@ -119,6 +119,10 @@ def make_loggers(loggers: Sequence[str | MetricLogger]) -> list[MetricLogger]:
     found: list[MetricLogger] = []
     for each in given:
         if not isinstance(each, str):
+            absent = [name for name in ("start", "log", "close") if not callable(getattr(each, name, None))]
+            if absent or isinstance(each, type):
+                needs = "an instance, not a class" if isinstance(each, type) else f"a method `{absent[0]}`"
+                raise ConfigError(f"{each!r} is no logger: it needs {needs}")
             found.append(each)
             continue
         if each not in LOGGERS:

@@ -83,7 +83,10 @@ class ObjectiveModule(nn.Module):
         self.model, self.objective = model, objective
 
     def forward(self, batch: TrainingBatch) -> tuple[Tensor, Metrics]:
-        return self.objective(self.model, batch)
+        found = self.objective(self.model, batch)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise ConfigError(f"the objective returned {type(found).__name__}: expected a pair (loss, metrics)")
+        return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ObjectiveModule":
         """Copy the model, and the objective if it is a module: one that is not has no weights of its own."""

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from vitkit.errors import WeightsError
+from vitkit.weights.layouts import CLIP, HALF, IMAGENET
 
 # width → heads of most published models
 HEADS = {
@@ -109,6 +110,31 @@ UNSUPPORTED = (
     (r"\w+_sapiens2", "grouped-query attention"),
     (r"beit(v2)?_\w+|vit_s?relpos_\w+", "relative position biases"),
 )
+
+
+# (regular expression, mean and standard deviation) of architectures whose published weights all agree in them
+NORMALISATION = (
+    (r"deit3?_\w+|vit_\w+_dinov2|beit3_\w+|vit_intern300m_\w+|vit_\w+_rope_(ape_)?224", IMAGENET),
+    (r"\w+_siglip\w*|vit_pe_\w+|vit_mediumd?_patch16_rope_\w+|test_vit\d?", HALF),
+    (r"aimv2_\w+|vit_\w+_clip_quickgelu_\d+|eva02_\w+", CLIP),
+)
+
+
+def normalisation(name: str) -> Mapping[str, Any] | None:
+    """Return mean and standard deviation of all published weights of an architecture; None if they differ."""
+    found = next((values for pattern, values in NORMALISATION if re.fullmatch(pattern, name)), None)
+    return found and {key: found[key] for key in ("mean", "std")}
+
+
+def check_name(name: str, traits: Mapping[str, Any], where: object) -> None:
+    """Raise if a checkpoint of this architecture would have other tensors."""
+    if not _shows(by_name(name, where), traits):
+        raise WeightsError(f"{where} is not a {name}: a checkpoint of this architecture has other tensors")
+
+
+def plain_name(name: str) -> str:
+    """Return the name of an architecture without timm/ before it and the tag of its weights after it."""
+    return name.removeprefix("timm/").split(".")[0]
 
 
 def by_name(name: str, where: object) -> Family:

@@ -13,7 +13,7 @@ from vitkit.errors import WeightsError
 from vitkit.model import ModelInfo, ViT, ViTConfig
 from vitkit.weights import architectures, hub
 from vitkit.weights.infer_config import check_complete, infer_config
-from vitkit.weights.layouts import TIMM, Layout
+from vitkit.weights.layouts import TIMM
 from vitkit.weights.metadata import LoadReport
 from vitkit.weights.model_dir import find_model_dir, load_model_dir
 from vitkit.weights.resize import Side, adapt_model
@@ -94,7 +94,7 @@ def load_with_report(
         if len(names) != model.config.num_classes:
             raise WeightsError(f"{len(names)} class names for a model of {model.config.num_classes} classes ({source})")
         model.info = model.info.replace(class_names=names)
-    given = (("preprocessing: ", preprocess), ("no class names: ", class_names))
+    given = (("preprocessing: ", preprocess), ("no preprocessing: ", preprocess), ("no class names: ", class_names))
     replaced = tuple(prefix for prefix, value in given if value is not None)
     if changes or replaced:
         assumed = [line for line in report.assumed if not line.startswith(replaced)]
@@ -123,8 +123,10 @@ def load_foreign_checkpoint(
     path = find_weights(source)
     raw, note = read_tensors(path)
     sidecar = read_sidecar(path)
-    if architecture or sidecar.architecture:
-        architectures.by_name(architecture or sidecar.architecture, path)
+    given = architectures.plain_name(architecture or "")
+    architecture = given or sidecar.architecture
+    if architecture:
+        architectures.by_name(architecture, path)
     layout = detect_layout(raw, path)
     state = import_state_dict(layout, raw, path)
     tensors = _as_float32(state.tensors, path)
@@ -132,8 +134,9 @@ def load_foreign_checkpoint(
     known = {**sidecar.config, **({"heads": state.heads} if state.heads else {}), **(overrides or {})}
     by_name: list[str] = []
     if layout is TIMM:
-        architecture = architecture or sidecar.architecture
         traits = architectures.find_traits(without_wrappers(raw), tensors)
+        if given:
+            architectures.check_name(given, traits, path)
         if not architecture and (architecture := architectures.name_of_file(path.stem, traits)):
             by_name = [f"architecture={architecture} (from the file name; no config.json next to the weights names it)"]
         family = (
@@ -155,7 +158,13 @@ def load_foreign_checkpoint(
         config, tensors, path, layout.zero_keys if config.pre_norm or config.norm == "rms" else ()
     )
     names = _class_names(sidecar.class_names, config, assumed)
-    preprocess = sidecar.preprocess or _usual_preprocess(layout, config, assumed)
+    usual = layout.preprocess
+    if architecture and not sidecar.preprocess:
+        normal = architectures.normalisation(architecture)
+        if normal is None:
+            assumed.append(f"no preprocessing: published weights of {architecture} differ in mean and deviation")
+        usual = {**usual, **normal} if normal else {}
+    preprocess = sidecar.preprocess or (_usual_preprocess(usual, config, assumed) if usual else None)
     others = sorted({str(t.dtype).removeprefix("torch.") for t in state.tensors.values()} - {"float32"})
     notes = [
         *by_name,
@@ -186,11 +195,11 @@ def _class_names(names: Sequence[str], config: ViTConfig, assumed: list[str]) ->
     return ()
 
 
-def _usual_preprocess(layout: Layout, config: ViTConfig, assumed: list[str]) -> Preprocess | None:
-    """Return the preprocessing of the layout's published models, noted in `assumed`; None for other than 3 channels."""
+def _usual_preprocess(usual: Mapping[str, Any], config: ViTConfig, assumed: list[str]) -> Preprocess | None:
+    """Return the preprocessing of published models, noted in `assumed`; None for other than 3 channels."""
     if config.in_channels != 3:
         return None
-    p = Preprocess.from_dict({"size": config.image_size, **layout.preprocess})
+    p = Preprocess.from_dict({"size": config.image_size, **usual})
     assumed.append(
         f"preprocessing: resize to {min(p.resized_size(p.size))} ({p.interpolation}), "
         f"{p.fit} to {p.size[0]}×{p.size[1]}, mean {' '.join(f'{v:.3f}' for v in p.mean)}, "
