@@ -6,12 +6,14 @@ import pytest
 
 from vitkit.cli.main import main
 from vitkit.data.preprocess import Preprocess
-from vitkit.model import ViT
+from vitkit.errors import WeightsError
+from vitkit.model import ViT, create_model
 from vitkit.weights import tensor_files
+from vitkit.weights.convert import write_model
 from vitkit.weights.load import load_model, load_with_report
 from vitkit.weights.model_dir import save_model
 
-from .conftest import photographs
+from .conftest import CONFIG, photographs
 
 
 def test_assumptions_about_a_bare_file_are_reported_and_stored_in_the_model_folder(bare, tmp_path):
@@ -82,3 +84,9 @@ def test_loading_parses_the_config_once_and_builds_one_model(bare, tmp_path, mon
     load_model(source)
     assert len(built) == 1
     assert len(parsed) == (kind == "model folder")
+
+
+def test_an_architecture_is_refused_for_other_layouts_than_timms(tmp_path):
+    write_model(create_model(CONFIG, seed=0), tmp_path / "hf", "hf")
+    with pytest.raises(WeightsError, match="has the layout hf-vit: an architecture can be named"):
+        load_model(tmp_path / "hf", architecture="vit_tiny_patch16_224")

@@ -123,48 +123,37 @@ def load_foreign_checkpoint(
     path = find_weights(source)
     raw, note = read_tensors(path)
     sidecar = read_sidecar(path)
-    given = architectures.plain_name(architecture or "")
-    architecture = given or sidecar.architecture
-    if architecture:
-        architectures.by_name(architecture, path)
+    named = architectures.plain_name(architecture or "") or sidecar.architecture
+    if named:
+        architectures.by_name(named, path)
     layout = detect_layout(raw, path)
+    if architecture and layout is not TIMM:
+        raise WeightsError(f"{path} has the layout {layout.name}: an architecture can be named for timm's layout only")
     state = import_state_dict(layout, raw, path)
     tensors = _as_float32(state.tensors, path)
     check_complete(tensors, path)
     known = {**sidecar.config, **({"heads": state.heads} if state.heads else {}), **(overrides or {})}
-    by_name: list[str] = []
+    defaults, heads, rotary_order, by_name = dict(layout.config), layout.heads, "", []
+    width = tensors["patch_embed.proj.weight"].shape[0]
     if layout is TIMM:
         traits = architectures.find_traits(without_wrappers(raw), tensors)
-        if given:
-            architectures.check_name(given, traits, path)
-        if not architecture and (architecture := architectures.name_of_file(path.stem, traits)):
-            by_name = [f"architecture={architecture} (from the file name; no config.json next to the weights names it)"]
-        family = (
-            architectures.by_name(architecture, path)
-            if architecture
-            else architectures.by_tensors(traits, tensors["patch_embed.proj.weight"].shape[0], known, path)
-        )
+        if architecture:
+            architectures.check_name(named, traits, path)
+        if not named and (named := architectures.name_of_file(path.stem, traits) or ""):
+            by_name = [f"architecture={named} (from the file name; no config.json next to the weights names it)"]
+        unnamed = None if named else architectures.by_tensors(traits, width, known, path)
+        family = unnamed or architectures.by_name(named, path)
         defaults, heads, rotary_order = family.values, family.heads, family.rotary_order
-    else:
-        defaults, heads, rotary_order = dict(layout.config), layout.heads, ""
-    if architecture or sidecar.config:  # the library's code, not an assumption
-        width = tensors["patch_embed.proj.weight"].shape[0]
-        known = {**defaults, **({"heads": heads[width]} if architecture and width in heads else {}), **known}
+    if named or sidecar.config:  # the library's code, not an assumption
+        known = {**defaults, **({"heads": heads[width]} if named and width in heads else {}), **known}
     config, assumed = infer_config(tensors, known, defaults, path, heads, layout.required)
     tensors = fold_register_positions(tensors, config)
     if rotary_order:
         tensors = pair_rotary_channels(tensors, config, rotary_order)
-    model, filled = build_model(
-        config, tensors, path, layout.zero_keys if config.pre_norm or config.norm == "rms" else ()
-    )
+    zero_keys = layout.zero_keys if config.pre_norm or config.norm == "rms" else ()
+    model, filled = build_model(config, tensors, path, zero_keys)
     names = _class_names(sidecar.class_names, config, assumed)
-    usual = layout.preprocess
-    if architecture and not sidecar.preprocess:
-        normal = architectures.normalisation(architecture)
-        if normal is None:
-            assumed.append(f"no preprocessing: published weights of {architecture} differ in mean and deviation")
-        usual = {**usual, **normal} if normal else {}
-    preprocess = sidecar.preprocess or (_usual_preprocess(usual, config, assumed) if usual else None)
+    preprocess = sidecar.preprocess or _usual_preprocess(layout.preprocess, named, config, assumed)
     others = sorted({str(t.dtype).removeprefix("torch.") for t in state.tensors.values()} - {"float32"})
     notes = [
         *by_name,
@@ -174,7 +163,7 @@ def load_foreign_checkpoint(
     ]
     report = LoadReport(
         name or source.name, layout.name, config, state.used, state.ignored, filled, tuple(assumed + notes),
-        architecture=architecture or "",
+        architecture=named,
     )  # fmt: skip
     model.info = ModelInfo(class_names=names, preprocess=preprocess, license=sidecar.license, origin=report.origin())
     return model, report
@@ -195,10 +184,21 @@ def _class_names(names: Sequence[str], config: ViTConfig, assumed: list[str]) ->
     return ()
 
 
-def _usual_preprocess(usual: Mapping[str, Any], config: ViTConfig, assumed: list[str]) -> Preprocess | None:
-    """Return the preprocessing of published models, noted in `assumed`; None for other than 3 channels."""
+def _usual_preprocess(
+    usual: Mapping[str, Any], architecture: str, config: ViTConfig, assumed: list[str]
+) -> Preprocess | None:
+    """Return the preprocessing of published models, noted in `assumed`.
+
+    Return None for other than 3 channels, and if the published weights of the architecture differ in their mean.
+    """
     if config.in_channels != 3:
         return None
+    if architecture:
+        normalisation = architectures.normalisation(architecture)
+        if normalisation is None:
+            assumed.append(f"no preprocessing: published weights of {architecture} differ in mean and deviation")
+            return None
+        usual = {**usual, **normalisation}
     p = Preprocess.from_dict({"size": config.image_size, **usual})
     assumed.append(
         f"preprocessing: resize to {min(p.resized_size(p.size))} ({p.interpolation}), "

@@ -34,18 +34,22 @@ class Transform:
     write: Callable[[Tensor, ViTConfig, int], Sequence[Tensor]]
 
 
+def _not_written(tensor: Tensor, config: ViTConfig, count: int) -> Sequence[Tensor]:
+    raise WeightsError("this layout can be read but not written")
+
+
 TRANSFORMS = {
     "same": Transform(lambda t: t[0], lambda t, c, n: [t]),
     "concat": Transform(lambda t: torch.cat(list(t)), lambda t, c, n: t.chunk(n)),
     "concat around zero": Transform(
         lambda t: torch.cat([t[0], torch.zeros_like(t[0]), t[1]]), lambda t, c, n: t.chunk(3)[::2]
     ),
-    "masked": Transform(lambda t: t[0] * t[1].nan_to_num(0.0).to(t[0].dtype), lambda t, c, n: [t, torch.ones_like(t)]),
+    "masked": Transform(lambda t: t[0] * t[1].nan_to_num(0.0).to(t[0].dtype), _not_written),
     # the first third of stacked queries, keys and values, and the rest
-    "query": Transform(lambda t: t[0].chunk(3)[0], lambda t, c, n: [t]),
-    "key and value": Transform(lambda t: t[0][t[0].shape[0] // 3 :], lambda t, c, n: [t]),
+    "query": Transform(lambda t: t[0].chunk(3)[0], _not_written),
+    "key and value": Transform(lambda t: t[0][t[0].shape[0] // 3 :], _not_written),
     # a convolution, or a linear layer on patches of RGB pixels
-    "patches": Transform(lambda t: t[0] if t[0].ndim == 4 else _square_patches(t[0]), lambda t, c, n: [t]),
+    "patches": Transform(lambda t: t[0] if t[0].ndim == 4 else _square_patches(t[0]), _not_written),
     # a vector or a table without our batch axes
     "token": Transform(lambda t: t[0][None, None], lambda t, c, n: [t[0, 0]]),
     "table": Transform(lambda t: t[0][None], lambda t, c, n: [t[0]]),
