@@ -57,6 +57,7 @@ def test_file_names_that_start_with_an_architecture_are_recognised():
     plain, rotary = state(), state(position="rotary")
     traits, rotary_traits = find_traits(list(plain), plain), find_traits(list(rotary), rotary)
     assert name_of_file("deit_tiny_patch16_224.fb_in1k", traits) == "deit_tiny_patch16_224"
+    assert name_of_file("deit_tiny_patch16_224_in1k", traits) == "deit_tiny_patch16_224"
     assert name_of_file("vit_small_patch16_dinov3-finetuned", rotary_traits) == "vit_small_patch16_dinov3"
     assert name_of_file("vit_small_patch16_dinov3", traits) is None  # the tensors have a table of positions
     assert name_of_file("model", traits) is None

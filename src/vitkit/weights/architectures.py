@@ -52,7 +52,7 @@ _ROPE = dict(rope_unit="patch", rope_base=100.0)
 FAMILIES = (
     Family(
         r"(vit_(tiny|small|base|large|huge|giant|gigantic)_patch\d+_\d+(_miil)?|vit_small_patch16_36x1_224"
-        r"|vit_base_patch\d+_plus_\d+|test_vit|flexivit_\w+|deit3?_\w+|eva_large_\w+"
+        r"|vit_base_patch\d+_plus_\d+|test_vit|flexivit_(small|base|large)|deit3?_\w+_patch\d+_\d+|eva_large_patch14_\d+"
         r"|vit_\w+_dinov2|vit_\w+_tipsv2)",
         heads={**HEADS, 1536: 24},
         shown=dict(cls=True, table=True, pre_norm=False, pool=False, rms=False, sub="none", q_bias=False, norm=True),
@@ -73,11 +73,13 @@ FAMILIES = (
         {"mlp": "gelu_tanh"}, _SIGLIP, dict(cls=False, reg=False, rms=False),
     ),
     Family(r"vit_\w+_siglip(_gap)?_\d+", heads=_SIGLIP, shown=dict(cls=False, reg=False, rms=False)),
-    Family(r"aimv2_\w+", {"norm": "rms", "norm_eps": 1e-5}, {1024: 8, 1536: 12, 2048: 16, 3072: 24},
+    Family(r"aimv2_\w+_patch14_\d+", {"norm": "rms", "norm_eps": 1e-5}, {1024: 8, 1536: 12, 2048: 16, 3072: 24},
            dict(cls=False, rms=True)),
-    Family(r"beit3_\w+", {"norm_eps": 1e-5}, shown=dict(cls=True, sub="all", gated=False)),
-    Family(r"eva_giant_patch14_\w+", heads={1408: 16}, shown=dict(cls=True, q_bias=True, gated=False, table=True)),
-    Family(r"eva02_(tiny|small|base|large)_\w+", _EVA02, shown=dict(cls=True, gated=True, q_bias=True, table=True),
+    Family(r"beit3_\w+_patch\d+_\d+", {"norm_eps": 1e-5}, shown=dict(cls=True, sub="all", gated=False)),
+    Family(r"eva_giant_patch14(_clip)?_\d+", heads={1408: 16},
+           shown=dict(cls=True, q_bias=True, gated=False, table=True)),
+    Family(r"eva02_(tiny|small|base|large)_patch\d+(_clip)?_\d+", _EVA02,
+           shown=dict(cls=True, gated=True, q_bias=True, table=True),
            rotary_order="ij"),
     Family(r"vit_\w+_(dinov3(_qkvb)?|lingbot)", {"position": "rotary", "norm_eps": 1e-5, "pooling": "mean"},
            _DINOV3, dict(table=False)),
